@@ -1,0 +1,273 @@
+"""Jobs: one row says what a piece of work is doing, whatever dies.
+
+A job is a database row before it is a message. ``submit`` writes the row and sends the message after the
+transaction commits. A worker must ``claim`` the row (one ``UPDATE ... WHERE status = 'queued'``), so a message
+delivered twice runs once. While it runs, a heartbeat thread stamps the row; ``sweep`` (each 10 s) re-sends rows
+that were queued but never started and marks rows whose heartbeat stopped as interrupted. Cancelling is
+cooperative: the row's flag is polled between steps.
+
+Every job ends in one of done, failed, cancelled, interrupted; nothing else writes those.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Self, TypeVar
+
+from django.conf import settings
+from django.db import connection, models, transaction
+from django.db.models import F, Value
+from django.db.models.functions import Concat
+from django.utils import timezone
+
+from accounts.access import OwnedQuerySet
+
+HEARTBEAT_S = 5.0
+STALE_AFTER_S = 30.0  # with a sweep each 10 s: a killed worker's job is marked within 45 s
+RESEND_AFTER_S = 20.0
+
+log = logging.getLogger(__name__)
+AnyJob = TypeVar("AnyJob", bound="Job")
+
+
+class JobQuerySet(OwnedQuerySet[AnyJob]):
+    def active(self) -> Self:
+        return self.filter(status__in=Job.ACTIVE)
+
+    def stale(self) -> Self:
+        return self.filter(
+            status=Job.RUNNING, heartbeat_at__lt=timezone.now() - timedelta(seconds=STALE_AFTER_S)
+        )
+
+    def never_started(self) -> Self:
+        return self.filter(status=Job.QUEUED, sent_at__lt=timezone.now() - timedelta(seconds=RESEND_AFTER_S))
+
+
+class Job(models.Model):
+    QUEUED, RUNNING, DONE = "queued", "running", "done"
+    FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
+    STATUSES = [(s, s) for s in (QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)]
+    ACTIVE = (QUEUED, RUNNING)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey("accounts.Project", models.CASCADE, related_name="%(class)ss")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    status = models.CharField(max_length=12, choices=STATUSES, default=QUEUED, db_index=True)
+    done = models.PositiveIntegerField(default=0)
+    total = models.PositiveIntegerField(default=0)
+    eta_s = models.FloatField(null=True, blank=True)
+    message = models.CharField(max_length=300, blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(max_length=120, blank=True)
+    log = models.TextField(blank=True)
+    error = models.TextField(blank=True, help_text="What the user reads when it failed.")
+    traceback = models.TextField(blank=True, help_text="For staff only.")
+    rerun_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="reruns")
+
+    class Meta:
+        abstract = True
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in self.ACTIVE
+
+    @property
+    def percent(self) -> int:
+        if self.status == self.DONE:
+            return 100
+        return min(99, 100 * self.done // self.total) if self.total else 0
+
+    @property
+    def elapsed_s(self) -> float:
+        if self.started_at is None:
+            return 0.0
+        return ((self.finished_at or timezone.now()) - self.started_at).total_seconds()
+
+
+class JobCancelled(Exception):
+    """Raised inside a job's work when its row asks to stop."""
+
+
+class JobRefused(Exception):
+    """The job cannot be done, for a reason the user can act on; not a defect of ours."""
+
+
+def send_after_commit(job: Job, task: Any) -> None:
+    """Sends ``task`` with the job's id once the transaction commits. If the broker is away the row stays
+    queued and the sweep sends it again."""
+    type(job)._default_manager.filter(pk=job.pk).update(sent_at=timezone.now())
+    transaction.on_commit(lambda: _send(task, job.pk))
+
+
+def _send(task: Any, pk: uuid.UUID) -> None:
+    try:
+        task.apply_async(args=[str(pk)], retry=False)
+    except Exception:  # a broker that is down must not lose the row or fail the request
+        log.exception("could not send %s for %s; the sweep will", task.name, pk)
+
+
+def request_cancel(job: Job) -> bool:
+    """Cancels a queued job at once and asks a running one to stop. False when it had already ended."""
+    rows = type(job)._default_manager.filter(pk=job.pk)
+    now = timezone.now()
+    if rows.filter(status=Job.QUEUED).update(
+        status=Job.CANCELLED, finished_at=now, cancel_requested=True, message="Cancelled before it started"
+    ):
+        return True
+    return bool(rows.filter(status=Job.RUNNING).update(cancel_requested=True, message="Stopping…"))
+
+
+def sweep(model: type[Job], task: Any) -> dict[str, int]:
+    """Marks jobs whose worker vanished as interrupted and re-sends what never started. Safe to run anywhere,
+    any number of times."""
+    rows = model._default_manager
+    interrupted = rows.filter(
+        status=Job.RUNNING, heartbeat_at__lt=timezone.now() - timedelta(seconds=STALE_AFTER_S)
+    ).update(
+        status=Job.INTERRUPTED,
+        finished_at=timezone.now(),
+        message="Interrupted",
+        error="The worker that ran this stopped answering. What it had stored is kept; run it again.",
+    )
+    resent = 0
+    for pk in rows.filter(
+        status=Job.QUEUED, sent_at__lt=timezone.now() - timedelta(seconds=RESEND_AFTER_S)
+    ).values_list("pk", flat=True):
+        rows.filter(pk=pk).update(sent_at=timezone.now())
+        _send(task, pk)
+        resent += 1
+    return {"interrupted": interrupted, "resent": resent}
+
+
+class JobRun:
+    """The handle that a job's work writes through: progress, log, and the question whether to stop."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
+        self._written_s = 0.0
+        self._polled_s = 0.0
+        self._stop = False
+
+    def progress(self, done: int, total: int, message: str, eta_s: float | None = None) -> None:
+        """Written at most four times a second, except the last one."""
+        now = time.monotonic()
+        if now - self._written_s < 0.25 and done < total:
+            return
+        self._written_s = now
+        self._rows.update(
+            done=max(0, done), total=max(0, total), message=message[:300], eta_s=eta_s,
+            heartbeat_at=timezone.now(),
+        )  # fmt: skip
+
+    def write_log(self, line: str) -> None:
+        stamp = timezone.now().strftime("%H:%M:%S")
+        clean = line.replace("\x00", "�")[:2000]
+        self._rows.update(log=Concat(F("log"), Value(f"{stamp} {clean}\n")))
+
+    def should_stop(self) -> bool:
+        """Asks the row at most twice a second. Also true when the row was taken away (marked interrupted)."""
+        now = time.monotonic()
+        if not self._stop and now - self._polled_s >= 0.5:
+            self._polled_s = now
+            row = self._rows.values_list("cancel_requested", flat=True).first()
+            self._stop = row is None or row
+        return self._stop
+
+    def check(self) -> None:
+        if self.should_stop():
+            raise JobCancelled
+
+
+def claim(model: type[AnyJob], pk: str) -> AnyJob | None:
+    """The job, now ours and running; None when another worker has it or it has ended."""
+    now = timezone.now()
+    claimed = model._default_manager.filter(pk=pk, status=Job.QUEUED).update(
+        status=Job.RUNNING, started_at=now, heartbeat_at=now, worker=f"{socket.gethostname()}:{os.getpid()}",
+        message="Starting", error="",
+    )  # fmt: skip
+    return model._default_manager.get(pk=pk) if claimed else None
+
+
+def run(model: type[AnyJob], pk: str, work: Callable[[AnyJob, JobRun], None]) -> str | None:
+    """Claims the job and runs ``work``; whatever happens, the row ends truthfully. Returns the final status,
+    or None when there was nothing to claim.
+
+    ``work`` stores its own results before it returns.
+    """
+    job = claim(model, pk)
+    if job is None:
+        return None
+    handle = JobRun(job)
+    try:
+        with _heartbeat(job):
+            work(job, handle)
+    except JobCancelled:
+        return _finish(job, Job.CANCELLED, "Cancelled. What was measured until then is kept.")
+    except JobRefused as refusal:
+        return _finish(job, Job.FAILED, "Refused", error=str(refusal))
+    except Exception as error:
+        log.exception("%s %s failed", model.__name__, pk)
+        return _finish(
+            job, Job.FAILED, "Failed", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc()
+        )
+    return _finish(job, Job.DONE, "")
+
+
+def _finish(job: Job, status: str, message: str, *, error: str = "", trace: str = "") -> str:
+    values: dict[str, Any] = {"status": status, "finished_at": timezone.now(), "eta_s": None}
+    if message:
+        values["message"] = message
+    if error:
+        values |= {
+            "error": error[:4000].replace("\x00", "�"),
+            "traceback": trace[-20_000:].replace("\x00", "�"),
+        }
+    # Only a row that is still ours: one marked interrupted meanwhile stays so.
+    type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING).update(**values)
+    return status
+
+
+@contextmanager
+def _heartbeat(job: Job) -> Iterator[None]:
+    """Stamps the row from a thread, so that a long step without progress is not taken for a dead worker."""
+    ended = threading.Event()
+    rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
+
+    def beat() -> None:
+        try:
+            while not ended.wait(HEARTBEAT_S):
+                try:
+                    rows.update(heartbeat_at=timezone.now())
+                except Exception:  # the database may be away for a moment; the next beat tries again
+                    log.warning("heartbeat of %s not written", job.pk, exc_info=True)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=beat, name=f"heartbeat-{job.pk}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=30)

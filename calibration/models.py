@@ -1,0 +1,62 @@
+"""Calibrations and their samples. What the JSON columns hold is written and read by dataclasses only:
+``architecture`` (calibration.architecture.Architecture), ``envelope`` (calibration.experiment.Envelope),
+``result`` (see calibration/services.py)."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+from calibration.jobs import Job, JobQuerySet
+
+
+class CalibrationQuerySet(JobQuerySet["Calibration"]):
+    def usable(self) -> CalibrationQuerySet:
+        """Those a plan may rest on: finished, and past the gate."""
+        return self.filter(status=Job.DONE, published=True)
+
+
+class Calibration(Job):
+    """How long a step of one model takes on one device: measured here, or imported with its provenance."""
+
+    MEASURED, IMPORTED = "measured", "imported"
+    SOURCES = [(MEASURED, "measured here"), (IMPORTED, "imported")]
+
+    source = models.CharField(max_length=10, choices=SOURCES, default=MEASURED)
+    architecture = models.JSONField()
+    device = models.CharField(max_length=120, help_text="cpu, cuda:0, or the name an import gives")
+    envelope = models.JSONField(null=True, blank=True)
+    seed = models.PositiveIntegerField(default=0)
+    kv_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="KV cache size [tokens]")
+    environment = models.JSONField(null=True, blank=True)
+    provenance = models.JSONField(default=dict)
+    result = models.JSONField(null=True, blank=True)
+    published = models.BooleanField(null=True, blank=True, help_text="null until the gate has spoken")
+    reason = models.TextField(blank=True, help_text="The gate's words")
+
+    objects = CalibrationQuerySet.as_manager()
+
+    @property
+    def model_name(self) -> str:
+        return str(self.architecture.get("name") or self.architecture.get("model_type") or "?")
+
+
+class Sample(models.Model):
+    """One measured step shape, stored as it comes: a cancelled or crashed run loses nothing measured."""
+
+    calibration = models.ForeignKey(Calibration, models.CASCADE, related_name="samples")
+    ordinal = models.PositiveIntegerField()
+    role = models.CharField(max_length=12)
+    kind = models.CharField(max_length=8)
+    shape = models.JSONField()
+    seconds = models.JSONField(help_text="repeats [s]")
+    contended_share = models.FloatField(default=0.0)
+    host_gap_s = models.FloatField(default=0.0)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["ordinal"]
+        constraints = [models.UniqueConstraint(fields=["calibration", "ordinal"], name="one_sample_each")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.role} #{self.ordinal}"

@@ -1,0 +1,13 @@
+"""The Celery application. Two queues: ``device`` (one process; measures) and ``default`` (everything else)."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+app = Celery("ridgeline")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

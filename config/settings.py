@@ -1,0 +1,273 @@
+"""The only settings file. Everything that differs between machines comes from the environment.
+
+Two ways to run:
+
+* ``RIDGELINE_MODE=single`` (default): one person on one machine. SQLite, a filesystem queue, no login;
+  served to loopback only. A secret key is made on first start and kept in the data directory.
+* ``RIDGELINE_MODE=multi``: several people. Login needed; refuses to start without a secret key, with debug
+  on, or without allowed hosts.
+
+``DATABASE_URL`` (Postgres) and ``REDIS_URL`` switch the embedded defaults to the real ones in either mode.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def env_str(name: str, default: str = "") -> str:
+    return os.environ.get(name, default).strip()
+
+
+def env_bool(name: str, default: bool) -> bool:
+    value = env_str(name).lower()
+    if value not in ("", "0", "1", "true", "false", "yes", "no"):
+        raise ImproperlyConfigured(f"{name} must be true or false, not {value!r}")
+    return value in ("1", "true", "yes") if value else default
+
+
+def env_int(name: str, default: int) -> int:
+    value = env_str(name)
+    try:
+        return int(value) if value else default
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}") from error
+
+
+def env_list(name: str, default: list[str]) -> list[str]:
+    value = env_str(name)
+    return [item.strip() for item in value.split(",") if item.strip()] if value else default
+
+
+MODE = env_str("RIDGELINE_MODE", "single")
+if MODE not in ("single", "multi"):
+    raise ImproperlyConfigured(f"RIDGELINE_MODE must be single or multi, not {MODE!r}")
+SINGLE_USER = MODE == "single"
+
+DATA_DIR = Path(env_str("RIDGELINE_DATA_DIR") or BASE_DIR / "var")
+DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+DEBUG = env_bool("DEBUG", False)
+
+
+def _secret_key() -> str:
+    """From the environment; in single-user mode made once and kept, readable by its owner only."""
+    if key := env_str("SECRET_KEY"):
+        if not SINGLE_USER and (len(key) < 50 or len(set(key)) < 5):
+            raise ImproperlyConfigured("SECRET_KEY must be a random string of 50 or more characters")
+        return key
+    if not SINGLE_USER:
+        raise ImproperlyConfigured("SECRET_KEY is not set: RIDGELINE_MODE=multi needs one of your own")
+    path = DATA_DIR / "secret_key"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip() or secrets.token_urlsafe(64)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key := secrets.token_urlsafe(64))
+    return key
+
+
+SECRET_KEY = _secret_key()
+LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", LOOPBACK_HOSTS if SINGLE_USER else [])
+CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
+
+if SINGLE_USER and not set(ALLOWED_HOSTS) <= set(LOOPBACK_HOSTS):
+    raise ImproperlyConfigured("single-user mode needs no login, so ALLOWED_HOSTS may name loopback only")
+if not SINGLE_USER:
+    if DEBUG:
+        raise ImproperlyConfigured("DEBUG may not be on with RIDGELINE_MODE=multi")
+    if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
+        raise ImproperlyConfigured("ALLOWED_HOSTS must name the hosts that serve Ridgeline (and not *)")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django_celery_beat",
+    "django_htmx",
+    "ninja",
+    "accounts",
+    "calibration",
+    "planner",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.content_security_policy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.middleware.single_user",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "accounts.context.site",
+            ],
+        },
+    },
+]
+
+
+def _database() -> dict[str, Any]:
+    """Postgres when DATABASE_URL is set. SQLite otherwise, with the settings under which six processes x 200
+    read-modify-writes gave no lock error (Django's own defaults gave 35 of 1,200)."""
+    if url := env_str("DATABASE_URL"):
+        return dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": DATA_DIR / "ridgeline.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+        # A file, not memory: job tests start real workers, which are other processes.
+        "TEST": {"NAME": DATA_DIR / "test.sqlite3"},
+    }
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "accounts:sign_in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "accounts:sign_in"
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = env_str("TIME_ZONE", "UTC")
+USE_I18N = False
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = Path(env_str("STATIC_ROOT") or BASE_DIR / "staticfiles")
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = SINGLE_USER
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if SINGLE_USER
+        else "whitenoise.storage.CompressedStaticFilesStorage"
+    },
+}
+
+# Security. Behind TLS unless told otherwise in multi-user mode; plain http on loopback in single-user mode.
+_tls = env_bool("TLS", not SINGLE_USER)
+SECURE_SSL_REDIRECT = _tls and env_bool("SECURE_SSL_REDIRECT", True)
+SECURE_HSTS_SECONDS = env_int("SECURE_HSTS_SECONDS", 31_536_000 if _tls else 0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _tls
+if env_bool("BEHIND_PROXY", False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+# The cookie names carry the port's job: two instances on one loopback host must not sign each other out.
+SESSION_COOKIE_NAME = "ridgeline_session"
+CSRF_COOKIE_NAME = "ridgeline_csrf"
+X_FRAME_OPTIONS = "DENY"
+
+# Uploads: a cap on the request, one on what a compressed file may unpack to.
+MAX_UPLOAD_BYTES = env_int("MAX_UPLOAD_BYTES", 200 * 1024 * 1024)
+MAX_UNPACKED_BYTES = env_int("MAX_UNPACKED_BYTES", 512 * 1024 * 1024)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+
+# Measuring. The KV pool on a CPU is a setting: this share of the free memory, really allocated.
+CPU_KV_FRACTION = 0.25
+RATE_LIMITS_ENABLED = env_bool("RATE_LIMITS", not SINGLE_USER)
+
+# Celery: JSON only, one message at a time, acknowledged when done; our own rows decide what runs.
+REDIS_URL = env_str("REDIS_URL")
+QUEUE_DIR = DATA_DIR / "queue"
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_ROUTES = {"calibration.tasks.run_calibration": {"queue": "device"}}
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 5
+CELERY_BEAT_SCHEDULE = {
+    "sweep-jobs": {
+        "task": "calibration.tasks.sweep_calibrations",
+        "schedule": 10.0,
+        "options": {"expires": 9},
+    },
+    "sweep-plans": {"task": "planner.tasks.sweep_plans", "schedule": 10.0, "options": {"expires": 9}},
+}
+if REDIS_URL:
+    CELERY_BROKER_URL = REDIS_URL
+    # unacked_restore_throttle: with the default a killed worker's message came back after 94 s even with a
+    # short visibility timeout. The timeout is above the longest job; the row's claim makes a second run harmless.
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
+        "visibility_timeout": 6 * 3600,
+        "unacked_restore_throttle": 1,
+    }
+else:
+    for folder in (QUEUE_DIR, QUEUE_DIR / "control"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": str(QUEUE_DIR),
+        "data_folder_out": str(QUEUE_DIR),
+        "control_folder": str(QUEUE_DIR / "control"),
+        "polling_interval": 0.1,
+    }
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env_str("LOG_LEVEL", "INFO")},
+}
+NINJA_PAGINATION_MAX_LIMIT = 200
