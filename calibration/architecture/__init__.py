@@ -1,0 +1,28 @@
+"""What a decoder-only model is made of, read from its config.json, and what follows from that by counting.
+
+A dense decoder layer holds four attention projections and a gated MLP; around the layers stand the token
+embedding and the output head (one tensor when they are tied). From the dimensions alone follow, exactly:
+  parameters           every stored weight, RMSNorm scales and biases included
+  KV bytes per token   2 (K and V) x layers x max(kv_heads, tensor_parallel) x head_dim x bytes per element:
+                       a rank holds at least one KV head, so more ranks than KV heads means copies
+  FLOPs of a step      2 per weight and token, 4 x head_dim x heads x layers per (query, key) pair
+Layers with a sliding window keep at most that many tokens: their bytes are counted apart, because they stop
+growing. Rotary scaling changes angles, not shapes, so it changes none of these numbers.
+Source: published config.json files and the `transformers` classes of the same names. Units: bytes, tokens.
+Only families counted exactly are accepted; any other is refused by name with `UnsupportedArchitecture`.
+"""
+
+from calibration.architecture.config_file import load_architecture, parse_config, parse_config_text
+from calibration.architecture.dense import SUPPORTED_MODEL_TYPES, Architecture
+from calibration.architecture.presets import PRESETS
+from calibration.architecture.values import UnsupportedArchitecture
+
+__all__ = [
+    "PRESETS",
+    "SUPPORTED_MODEL_TYPES",
+    "Architecture",
+    "UnsupportedArchitecture",
+    "load_architecture",
+    "parse_config",
+    "parse_config_text",
+]
