@@ -1,0 +1,137 @@
+"""What a chart of a traffic shows, as plain arrays: counts over time, burstiness, distributions.
+
+Burstiness is looked at on two scales. The CV of the gaps speaks of neighbouring requests; the index of
+dispersion (variance / mean of the counts in windows of a given length) speaks of that time scale: Poisson
+traffic has 1 on all of them, and a trace that breathes over minutes rises with the window.
+All functions are pure and bounded: no array grows with the time span beyond MAX_BINS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.traffic.model import Floats, Integers, PrefixHashes
+
+MAX_BINS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class CountsOverTime:
+    """Arrivals per bin: float64[K] starts in seconds, int64[K] counts, the width in seconds."""
+
+    start_s: Floats
+    count: Integers
+    width_s: float
+
+
+def arrivals_per_bin(arrival_s: Floats, width_s: float = 60.0) -> CountsOverTime:
+    """Arrivals in bins of `width_s` from 0 on; the last bin, usually a part of one, is included.
+
+    A span of more than MAX_BINS bins widens them by a whole factor: read the width from the result."""
+    bins = int(arrival_s[-1] // width_s) + 1
+    factor = -(-bins // MAX_BINS)
+    width_s *= factor
+    count = np.bincount((arrival_s // width_s).astype(np.int64))
+    return CountsOverTime(np.arange(len(count), dtype=np.float64) * width_s, count, width_s)
+
+
+def burst_width_s(arrival_s: Floats) -> float:
+    """A bin for the burst scale: the nearest of 0.01, 0.1, 1, 10 s ... to ten mean gaps, at least 0.01."""
+    n = len(arrival_s)
+    if n < 2 or arrival_s[-1] <= 0:
+        return 1.0
+    return float(max(0.01, 10.0 ** np.round(np.log10(10 * arrival_s[-1] / (n - 1)))))
+
+
+def burst_counts(arrival_s: Floats, bins: int = 600) -> CountsOverTime:
+    """Arrivals at burst scale around the busiest moment: at most `bins` bins of burst_width_s."""
+    width_s = burst_width_s(arrival_s)
+    index = (arrival_s // width_s).astype(np.int64)
+    cells, per_cell = np.unique(index, return_counts=True)
+    first = max(0, int(cells[per_cell.argmax()]) - bins // 2)
+    last = min(int(index[-1]), first + bins - 1)
+    inside = (index >= first) & (index <= last)
+    count = np.bincount(index[inside] - first, minlength=last - first + 1)
+    return CountsOverTime(np.arange(first, first + len(count), dtype=np.float64) * width_s, count, width_s)
+
+
+def interarrival_cv(arrival_s: Floats) -> float | None:
+    """Deviation (population) of the gaps / their mean; None without gaps or where all are 0."""
+    gaps_s = np.diff(arrival_s)
+    mean_s = float(gaps_s.mean()) if len(gaps_s) else 0.0
+    return float(gaps_s.std()) / mean_s if mean_s > 0 else None
+
+
+def index_of_dispersion(arrival_s: Floats, width_s: float) -> float | None:
+    """Variance / mean of the counts in whole windows of `width_s`; None with fewer than two windows.
+
+    Only occupied windows are held in memory, so any width is safe."""
+    windows = int(arrival_s[-1] // width_s)
+    if windows < 2:
+        return None
+    index = (arrival_s // width_s).astype(np.int64)
+    count = np.unique(index[index < windows], return_counts=True)[1].astype(np.float64)
+    mean = float(count.sum()) / windows
+    variance = float((count**2).sum()) / windows - mean**2
+    return variance / mean
+
+
+def dispersion_curve(arrival_s: Floats, points: int = 25) -> tuple[Floats, Floats]:
+    """Index of dispersion for window lengths (seconds) from one mean gap to a tenth of the span.
+
+    Returns float64[K] widths and float64[K] indices; empty for traffic too short to say."""
+    n = len(arrival_s)
+    if n < 20 or arrival_s[-1] <= 0:
+        return np.zeros(0), np.zeros(0)
+    widths_s = np.geomspace(arrival_s[-1] / (n - 1), arrival_s[-1] / 10, points)
+    values = [index_of_dispersion(arrival_s, float(width_s)) for width_s in widths_s]
+    return widths_s, np.array([np.nan if value is None else value for value in values])
+
+
+def cdf_points(tokens: Integers, points: int = 400) -> tuple[Floats, Floats]:
+    """The empirical distribution as at most `points` (length, share of requests not longer).
+
+    Exact where there are few distinct lengths; otherwise evenly spaced shares, with both ends."""
+    values, counts = np.unique(tokens, return_counts=True)
+    share = np.cumsum(counts) / len(tokens)
+    if len(values) > points:
+        keep = np.unique(np.searchsorted(share, np.linspace(share[0], 1.0, points)))
+        keep = keep[keep < len(values)]
+        values, share = values[keep], share[keep]
+    return values.astype(np.float64), share
+
+
+def prefix_hits(hashes: PrefixHashes) -> tuple[Integers, Integers]:
+    """Per request: leading blocks already seen in an earlier request, and all blocks. int64[N] each."""
+    lengths = np.diff(hashes.offsets)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    _, first, inverse = np.unique(hashes.flat, return_index=True, return_inverse=True)
+    seen = owner[first][inverse] < owner
+    position = np.arange(len(owner)) - hashes.offsets[:-1][owner]
+    # A contiguous prefix ends at the first block that is new.
+    hits = lengths.astype(np.int64)
+    np.minimum.at(hits, owner[~seen], position[~seen])
+    return hits, lengths
+
+
+def prefix_hit_rate(hashes: PrefixHashes) -> float | None:
+    """Leading blocks already seen / all blocks, with a cache that never forgets; None without blocks."""
+    hits, blocks = prefix_hits(hashes)
+    return float(hits.sum()) / float(blocks.sum()) if blocks.sum() else None
+
+
+def minutes_busiest(arrival_s: Floats) -> tuple[int, int]:
+    """The minute (from 0) with most arrivals, and how many it has."""
+    minute, count = np.unique((arrival_s // 60).astype(np.int64), return_counts=True)
+    peak = int(count.argmax())
+    return int(minute[peak]), int(count[peak])
+
+
+def log_bins(tokens: Integers, bins: int = 40) -> tuple[Floats, NDArray[np.int64]]:
+    """Histogram of lengths over logarithmic bins: float64[K + 1] edges in tokens, int64[K] counts."""
+    edges = np.unique(np.rint(np.geomspace(0.5, float(tokens.max()) + 1, bins + 1) * 2) / 2)
+    count, edges = np.histogram(tokens, edges)
+    return edges.astype(np.float64), count.astype(np.int64)
