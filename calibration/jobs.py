@@ -137,26 +137,20 @@ def request_cancel(job: Job) -> bool:
     return bool(rows.filter(status=Job.RUNNING).update(cancel_requested=True, message="Stopping…"))
 
 
-def sweep(model: type[Job], task: Any) -> dict[str, int]:
+def sweep(rows: JobQuerySet[Any], task: Any) -> dict[str, int]:
     """Marks jobs whose worker vanished as interrupted and re-sends what never started. Safe to run anywhere,
     any number of times."""
-    rows = model._default_manager
-    interrupted = rows.filter(
-        status=Job.RUNNING, heartbeat_at__lt=timezone.now() - timedelta(seconds=STALE_AFTER_S)
-    ).update(
+    interrupted = rows.stale().update(
         status=Job.INTERRUPTED,
         finished_at=timezone.now(),
         message="Interrupted",
         error="The worker that ran this stopped answering. What it had stored is kept; run it again.",
     )
-    resent = 0
-    for pk in rows.filter(
-        status=Job.QUEUED, sent_at__lt=timezone.now() - timedelta(seconds=RESEND_AFTER_S)
-    ).values_list("pk", flat=True):
+    resent = list(rows.never_started().values_list("pk", flat=True))
+    for pk in resent:
         rows.filter(pk=pk).update(sent_at=timezone.now())
         _send(task, pk)
-        resent += 1
-    return {"interrupted": interrupted, "resent": resent}
+    return {"interrupted": interrupted, "resent": len(resent)}
 
 
 class JobRun:

@@ -60,3 +60,20 @@ class Sample(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.role} #{self.ordinal}"
+
+
+class Device(models.Model):
+    """What a device worker said it can measure on, and how much memory was free when it said so."""
+
+    name = models.CharField(max_length=40, unique=True, help_text="cpu, cuda:0, …")
+    label = models.CharField(max_length=160)
+    hostname = models.CharField(max_length=120)
+    total_bytes = models.PositiveBigIntegerField()
+    free_bytes = models.PositiveBigIntegerField()
+    seen_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.label})"

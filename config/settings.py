@@ -233,7 +233,11 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TIMEZONE = "UTC"
-CELERY_TASK_ROUTES = {"calibration.tasks.run_calibration": {"queue": "device"}}
+DEVICE_QUEUE = "device"
+CELERY_TASK_ROUTES = {
+    "calibration.tasks.run_calibration": {"queue": DEVICE_QUEUE},
+    "calibration.tasks.announce_devices": {"queue": DEVICE_QUEUE},
+}
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
 CELERY_BEAT_SCHEDULE = {

@@ -1,0 +1,50 @@
+"""manage.py import_steps FILE.csv[.gz] --model M --kv-tokens N --json: step times measured elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from calibration import jobs, services, work
+from calibration.architecture import PRESETS
+from calibration.forms import CUSTOM, ImportStepsForm
+from calibration.management.commands.calibrate import report_calibration
+from calibration.models import Calibration
+from config import commandline as cli
+
+
+class Command(BaseCommand):
+    help = "Turn a CSV of step samples into a calibration with its provenance."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", help="CSV, also .gz: prefill_tokens, prefill_context, decode_seqs, "
+                                         "decode_context, step_ms or step_s")  # fmt: skip
+        parser.add_argument("--model", required=True, help="a preset's name or the path of a config.json")
+        parser.add_argument(
+            "--kv-tokens", type=int, required=True, help="KV pool the engine reported [tokens]"
+        )
+        parser.add_argument("--device", default="imported", help="what it was measured on, e.g. 'RTX 4090'")
+        parser.add_argument("--name", default="")
+        parser.add_argument("--seed", type=int, default=0)
+        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_owner_arguments(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        owner, project = cli.owner_and_project(options)
+        preset = options["model"] in PRESETS
+        files = {"file": cli.upload_of(options["file"])}
+        if not preset:
+            files["config_file"] = cli.upload_of(options["model"])
+        form = ImportStepsForm(
+            {**{key: options[key] for key in ("kv_tokens", "device", "name", "seed")},
+             "model": options["model"] if preset else CUSTOM},
+            files,
+        )  # fmt: skip
+        cli.refuse_invalid(form, self, options["json"])
+        calibration = services.create_import(project, owner, form.request())
+        status = jobs.run(Calibration, str(calibration.pk), work.fit_imported)
+        calibration.refresh_from_db()
+        if status != Calibration.DONE:
+            raise CommandError(f"{status}: {calibration.error or calibration.message}", returncode=cli.BELOW)
+        report_calibration(self, calibration, options["json"])

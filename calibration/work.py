@@ -1,0 +1,70 @@
+"""The work behind the calibration jobs: what runs between a row's claim and its end."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from calibration import services
+from calibration.experiment import DoesNotFit
+from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.models import Calibration
+from calibration.pipeline import CalibrationResult, Stopped, calibrate, fit_samples
+from calibration.steptime import StepSample
+
+log = logging.getLogger(__name__)
+
+
+def measure(calibration: Calibration, run: JobRun) -> None:
+    """Measures the calibration's model on its device. Every sample is stored as it comes."""
+    request = services.request_of(calibration)
+    ordinal = 0
+
+    def store(sample: StepSample) -> None:
+        nonlocal ordinal
+        services.store_samples(calibration, [sample], first=ordinal)
+        ordinal += 1
+
+    try:
+        result = calibrate(
+            request.architecture, request.envelope, device=request.device, seed=request.seed,
+            kv_tokens=request.kv_tokens, on_sample=store, on_progress=run.progress, on_log=run.write_log,
+            should_stop=run.should_stop,
+        )  # fmt: skip
+    except Stopped as stop:
+        raise JobCancelled from stop
+    except DoesNotFit as refusal:
+        raise JobRefused(str(refusal)) from refusal
+    publish(calibration, result, run)
+
+
+def fit_imported(calibration: Calibration, run: JobRun) -> None:
+    """Fits a subset of the imported samples chosen by shape and scores it on the rest."""
+    run.progress(0, 1, "Fitting")
+    samples = services.samples_of(calibration)
+    try:
+        result = fit_samples(
+            samples, device=calibration.device, seed=calibration.seed, kv_tokens=calibration.kv_tokens,
+            environment=calibration.environment or {}, on_log=run.write_log, should_stop=run.should_stop,
+        )  # fmt: skip
+    except Stopped as stop:
+        raise JobCancelled from stop
+    calibration.samples.all().delete()
+    services.store_samples(calibration, result.samples)
+    publish(calibration, result, run)
+
+
+def publish(calibration: Calibration, result: CalibrationResult, run: JobRun) -> None:
+    """Writes what was found. A failed gate publishes nothing: the samples and the reason stay."""
+    values: dict[str, Any] = {
+        "result": result.to_dict(), "published": result.published, "reason": result.reason,
+        "environment": result.environment or None,
+    }  # fmt: skip
+    Calibration.objects.filter(pk=calibration.pk, status=Calibration.RUNNING).update(**values)
+    run.write_log(result.reason)
+    run.progress(1, 1, "Published" if result.published else "Not published: the gate refused")
+
+
+def announce() -> None:
+    devices = services.announce_devices()
+    log.info("devices here: %s", ", ".join(str(device) for device in devices))

@@ -1,0 +1,195 @@
+"""The REST API: joins the apps' routers, says who is asking, and gives every answer its shape.
+
+Who is asking:
+
+* **A token** (``Authorization: Bearer rl_...``), issued on the tokens page. Scope ``read`` may GET; ``write`` may
+  do all its owner may. A token that is wrong, expired or revoked is 401 even where a session would do.
+* **A session**: the browser's sign-in or, in single-user mode, any program on this machine. It may read; what
+  changes anything also needs Django's CSRF cookie and header, so that a web page elsewhere cannot start jobs
+  through the browser of somebody who is signed in (in single-user mode: who merely has Ridgeline running).
+  ``curl`` has no such cookie: give it a token.
+
+Bodies are JSON (RFC 8259: no NaN, no Infinity) or multipart. Text with NUL or lone surrogates and integers
+beyond 64 bits are refused here, once, because no database column takes them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from accounts.api import router as accounts_router
+from calibration.api import router as calibration_router
+from django.http import HttpRequest, HttpResponse
+from django.utils.datastructures import MultiValueDict
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError
+from ninja.openapi.schema import OpenAPISchema
+from ninja.parser import Parser
+from ninja.renderers import JSONRenderer
+from ninja.security import HttpBearer, SessionAuth
+from ninja.utils import check_csrf
+from planner.api import router as planner_router
+
+from accounts import limits, tokens
+from accounts.models import ApiToken
+from config.errors import ApiError, problem_of, response_of
+
+log = logging.getLogger(__name__)
+SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+MAX_INT = 2**63 - 1
+
+
+class TokenAuth(HttpBearer):
+    openapi_description = "An API token from the tokens page: `Authorization: Bearer rl_...`"
+
+    def __call__(self, request: HttpRequest) -> ApiToken | None:
+        header = request.headers.get("Authorization")
+        if header is None:
+            return None
+        scheme, _, clear = header.partition(" ")
+        token = self.authenticate(request, clear.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            limits.spend(limits.API_FAILURE, limits.client_address(request))
+            raise AuthenticationError(401, "This token is not valid")
+        if token.scope == ApiToken.READ and request.method not in SAFE_METHODS:
+            raise ApiError(403, "This token may only read.")
+        request.user = token.user
+        return token
+
+    def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
+        return tokens.authenticate(token)
+
+
+class BrowserAuth(SessionAuth):
+    openapi_description = "A signed-in browser. Anything but GET needs the X-CSRFToken header as well."
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if not request.user.is_authenticated:
+            return None
+        if check_csrf(request) is not None:
+            raise ApiError(
+                403, "The CSRF cookie and X-CSRFToken header are missing or wrong; or send a token."
+            )
+        return request.user
+
+
+class StrictParser(Parser):
+    """Reads JSON as RFC 8259 has it, and only what says it is JSON."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        kind = request.content_type or ""
+        if kind != "application/json":
+            raise ApiError(415, f"Send application/json, not {kind[:100] or 'a body without content type'}.")
+        try:
+            data = json.loads(request.body, parse_constant=_no_constant, parse_float=_finite)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(400, "The body is not valid JSON.") from error
+        _refuse_unstorable(_leaves(data))
+        return data
+
+    def parse_querydict(
+        self, data: MultiValueDict[str, Any], list_fields: list[str], request: HttpRequest
+    ) -> Any:
+        if data is request.FILES and request.content_type != "multipart/form-data":
+            raise ApiError(415, "Send multipart/form-data.")
+        _refuse_unstorable((key, value) for key, values in data.lists() for value in values)
+        return super().parse_querydict(data, list_fields, request)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError("a number beyond double precision")
+    return value
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) of every string and number, keys of objects included."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield path, key
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{index}" if path else str(index))
+    else:
+        yield path, value
+
+
+def _refuse_unstorable(leaves: Iterator[tuple[str, Any]]) -> None:
+    for path, value in leaves:
+        reason = ""
+        if isinstance(value, str):
+            if "\x00" in value:
+                reason = "A NUL character is not allowed."
+            elif any("\ud800" <= character <= "\udfff" for character in value):
+                reason = "Not valid Unicode: a lone surrogate."
+        elif isinstance(value, int) and abs(value) > MAX_INT:
+            reason = "A whole number beyond 64 bits."
+        if reason:
+            shown = path.encode("utf-8", "replace").decode().replace("\x00", "�")
+            raise ApiError(422, "The request is not valid.", [(shown, reason)])
+
+
+class StrictRenderer(JSONRenderer):
+    """NaN in an answer is our defect: it fails here rather than in the reader's parser."""
+
+    json_dumps_params = {"allow_nan": False}
+
+
+class RidgelineAPI(NinjaAPI):
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        """ninja's schema plus the headers that go with 401 and 429."""
+        schema = super().get_openapi_schema(**options)
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                for status, name, kind in (
+                    (401, "WWW-Authenticate", "string"),
+                    (429, "Retry-After", "integer"),
+                ):
+                    if answer := operation["responses"].get(status):
+                        answer["headers"] = {name: {"schema": {"type": kind}, "required": True}}
+        return schema
+
+
+api = RidgelineAPI(
+    title="Ridgeline",
+    version="1",
+    description=(__doc__ or "").partition("\n\n")[2],
+    docs_url="/docs",
+    openapi_url="/openapi.json",
+    urls_namespace="api",
+    auth=[TokenAuth(), BrowserAuth()],
+    parser=StrictParser(),
+    renderer=StrictRenderer(),
+)
+api.add_router("/v1", accounts_router, tags=["account"])
+api.add_router("/v1", calibration_router, tags=["calibrations"])
+api.add_router("/v1", planner_router, tags=["plans"])
+
+
+@api.exception_handler(Exception)
+def answer_exception(request: HttpRequest, error: Exception) -> HttpResponse:
+    problem = problem_of(error)
+    if problem.status >= 500:
+        log.exception("%s %s failed", request.method, request.path, exc_info=error)
+    return response_of(problem)
+
+
+# More specific handlers that ninja installs by itself would win over the one above.
+api._exception_handlers = {Exception: answer_exception}
+
+
+def urls() -> tuple[list[Any], str, str]:
+    """The API's URL patterns. They answer 401 themselves; the login middleware would redirect to a page."""
+    patterns, app_name, namespace = api.urls
+    for pattern in patterns:
+        pattern.callback.login_required = False
+    return patterns, app_name, namespace

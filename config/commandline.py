@@ -1,0 +1,79 @@
+"""What the management commands share: whose rows they write, how they print, what their exit codes mean.
+
+Exit 0: the answer holds. 1: below the bar. 2: bad input. 3: refused by a gate. With ``--json`` the last line
+of standard output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.http import Http404
+
+from accounts.access import current_project
+from accounts.models import Project
+from accounts.single_user import local_user
+
+OK, BELOW, BAD_INPUT, REFUSED = 0, 1, 2, 3
+
+
+def add_owner_arguments(parser: CommandParser) -> None:
+    parser.add_argument("--user", help="whose rows to write (needed unless in single-user mode)")
+    parser.add_argument("--project", help="slug of the project (default: the user's first)")
+
+
+def owner_and_project(options: dict[str, Any]) -> tuple[Any, Project]:
+    """Raises CommandError (exit 2) for a user or project that does not exist."""
+    if options.get("user"):
+        user = get_user_model().objects.filter(username=options["user"]).first()
+    else:
+        user = local_user() if settings.SINGLE_USER else None
+    if user is None:
+        raise CommandError("name an existing user with --user", returncode=BAD_INPUT)
+    try:
+        return user, current_project(user, options.get("project"))
+    except Http404 as error:
+        raise CommandError("the user has no such project to write to", returncode=BAD_INPUT) from error
+
+
+def upload_of(path: str) -> SimpleUploadedFile:
+    """A file of this machine in the form that the forms take. Raises CommandError (exit 2)."""
+    file = Path(path)
+    try:
+        return SimpleUploadedFile(file.name, file.read_bytes())
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", returncode=BAD_INPUT) from error
+
+
+def refuse_invalid(form: forms.BaseForm, command: BaseCommand, as_json: bool) -> None:
+    """Prints every error with its field and raises CommandError (exit 2); does nothing for a valid form."""
+    if form.is_valid():
+        return
+    errors = [
+        {"field": "" if field == "__all__" else field, "message": message}
+        for field, messages in form.errors.get_json_data().items()
+        for message in (entry["message"] for entry in messages)
+    ]
+    if as_json:
+        print_json(command, {"detail": "bad input", "errors": errors})
+    lines = "\n".join(f"  {error['field'] or 'input'}: {error['message']}" for error in errors)
+    raise CommandError(f"bad input:\n{lines}", returncode=BAD_INPUT)
+
+
+def print_json(command: BaseCommand, data: dict[str, Any]) -> None:
+    command.stdout.write(json.dumps(data, allow_nan=False))
+
+
+def leave(code: int) -> None:
+    """Ends the command with an exit code other than 0; flushes first, so that the JSON line is the last."""
+    if code:
+        sys.stdout.flush()
+        raise SystemExit(code)

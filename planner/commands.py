@@ -1,0 +1,17 @@
+"""What the planner's management commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from config.commandline import upload_of
+from planner.forms import SynthesiseForm, UploadTrafficForm
+from planner.traffic import PRESETS
+
+
+def traffic_form(file_or_preset: str, options: dict[str, Any]) -> UploadTrafficForm | SynthesiseForm:
+    """The bound form for a preset's name or a file of this machine; CommandError (exit 2) for no such file."""
+    data = {key: options.get(key) for key in ("rate_per_s", "max_model_len", "requests", "seed")}
+    if file_or_preset in PRESETS:
+        return SynthesiseForm({**data, "preset": file_or_preset})
+    return UploadTrafficForm(data, {"file": upload_of(file_or_preset)})

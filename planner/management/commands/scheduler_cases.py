@@ -1,0 +1,37 @@
+"""manage.py scheduler_cases FILE.jsonl.gz [--by reference|kernel|both]: our batches against the real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from config import commandline as cli
+from planner.simulation.cases import CaseFileError, run_cases
+
+
+class Command(BaseCommand):
+    help = "Replay recordings of real scheduler objects; exit 1 unless every case is identical."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file")
+        parser.add_argument("--by", choices=["reference", "kernel", "both"], default="both")
+        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        engines = ["reference", "kernel"] if options["by"] == "both" else [options["by"]]
+        reports = {}
+        for by in engines:
+            try:
+                report = run_cases(options["file"], by)
+            except (CaseFileError, OSError) as error:
+                raise CommandError(f"{options['file']}: {error}", returncode=cli.BAD_INPUT) from error
+            reports[by] = report
+            self.stdout.write(f"{by}: {report.cases} cases, {report.identical} identical")
+            for difference in report.differences[:5]:
+                self.stdout.write(f"  {difference}")
+        if options["json"]:
+            cli.print_json(
+                self, {by: {"cases": r.cases, "identical": r.identical} for by, r in reports.items()}
+            )
+        cli.leave(cli.OK if all(r.cases and r.cases == r.identical for r in reports.values()) else cli.BELOW)
