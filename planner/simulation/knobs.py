@@ -1,0 +1,55 @@
+"""The scheduling knobs of vLLM V1, under vLLM's own names, checked where they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FCFS = "fcfs"
+PRIORITY = "priority"
+POLICIES = (FCFS, PRIORITY)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmKnobs:
+    """What decides how vLLM V1 assembles a step (spec: `--help` names of vLLM 0.33).
+
+    `num_blocks` counts usable KV blocks: vLLM keeps one more for itself. `watermark` is a share of that whole
+    pool. `long_prefill_token_threshold` 0 means no cap on a request's chunk; `adaptive_threshold` raises the cap
+    to an equal share of the budget. `prefill_schedule_interval` N lets prefills run only every N-th step while
+    decodes run. Raises ValueError naming the knob when a value cannot work.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    num_blocks: int
+    block_size: int = 16
+    long_prefill_token_threshold: int = 0
+    adaptive_threshold: bool = False
+    prefill_schedule_interval: int = 1
+    policy: str = FCFS
+    watermark: float = 0.0
+    async_scheduling: bool = True
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "num_blocks",
+            "block_size",
+            "prefill_schedule_interval",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.long_prefill_token_threshold < 0:
+            raise ValueError(
+                f"long_prefill_token_threshold must not be negative: {self.long_prefill_token_threshold}"
+            )
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {self.policy!r}")
+        if not 0.0 <= self.watermark < 1.0:
+            raise ValueError(f"watermark must be in [0, 1), not {self.watermark}")
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks an admission leaves free while something runs (the pool includes vLLM's reserved block)."""
+        return int(self.watermark * (self.num_blocks + 1))
