@@ -46,19 +46,19 @@ class Supervisor:
 
     def __init__(
         self, services: Sequence[Service], *, environment: Mapping[str, str], folder: Path, log_dir: Path,
-        say: Callable[[str], None], keep: tuple[int, ...] = (),
+        say: Callable[[str], None], keep: tuple[int, ...] = (), grace_s: float = warden.GRACE_S,
     ) -> None:  # fmt: skip
         self._services = {service.name: service for service in services}
         self._environment, self._folder, self._log_dir = dict(environment), folder, log_dir
-        self._say, self._keep = say, keep
+        self._say, self._keep, self._grace_s = say, keep, grace_s
         self._tag = uuid.uuid4().hex
         self._running: dict[str, _Running] = {}
         self._warden: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self._log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._warden = subprocess.Popen(
-            [sys.executable, "-m", "config.warden", self._tag], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        self._warden = subprocess.Popen(  # noqa: S603 - our own file, without importing the package around it
+            [sys.executable, "-I", warden.__file__, self._tag], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, cwd=self._folder, start_new_session=True, pass_fds=self._keep,
         )  # fmt: skip
         for name in self._services:
@@ -90,7 +90,7 @@ class Supervisor:
             for process in reaped:
                 process.poll()
 
-        if not warden.end(self._tag, self.pids().values(), reap=reap):
+        if not warden.end(self._tag, self.pids().values(), self._grace_s, reap):
             self._say("some processes would not end")
         self._running.clear()
         if self._warden is not None and self._warden.stdin is not None:

@@ -6,6 +6,7 @@ beside it says where a running tree answers. The same command lines stand in doc
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import http.client
 import ipaddress
@@ -23,7 +24,7 @@ from urllib.parse import urlsplit
 from config.supervisor import Service, Supervisor, stopping_signals
 
 PORTS_TRIED = 20
-READY_S = 60.0
+READY_S = 120.0
 
 
 class Refused(Exception):
@@ -169,10 +170,15 @@ def _write(path: Path, url: str) -> None:
 def _listening(host: str, port: int, say: Callable[[str], None]) -> Iterator[socket.socket]:
     """A listening socket on ``port`` or, where that is taken, on the next free one. The web server inherits it,
     so nobody can take the port between the look and the start."""
+    if not 0 <= port <= 65_535:
+        raise Refused(f"A port is a number from 0 to 65535, not {port}.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(port, min(port + PORTS_TRIED, 65_536)):
         try:
-            listener = socket.create_server((host, candidate), family=_family(host), backlog=128)
+            listener = socket.create_server((host, candidate), family=family, backlog=128)
         except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise Refused(f"{host} cannot be served here: {error.strerror}.") from error
             if candidate == port:
                 say(
                     f"Port {port} on {host} cannot be used ({error.strerror}); looking for the next free one."
@@ -184,7 +190,3 @@ def _listening(host: str, port: int, say: Callable[[str], None]) -> Iterator[soc
     raise Refused(
         f"No free port on {host} from {port} to {port + PORTS_TRIED - 1}. Give another with --port."
     )
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

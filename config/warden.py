@@ -4,7 +4,7 @@ Every process that the supervisor starts carries a tag in its environment, and e
 tag: workers' children, engine processes, whatever session or group they moved to. On Linux the tag is looked up
 in /proc, so nobody can be missed; elsewhere the process group of each service stands in.
 
-``python -m config.warden TAG`` sits beside a supervisor and reads its standard input, on which the supervisor
+``python config/warden.py TAG`` sits beside a supervisor and reads its standard input, on which the supervisor
 writes the process ids of the services it starts. The pipe closes when the supervisor ends, however it ends
 (kill -9 included), and the warden then ends what is left. Standard library only: it must not fail to start.
 """
@@ -58,7 +58,8 @@ def signal_all(targets: Iterable[int], number: int) -> None:
 def end(
     tag: str, leaders: Iterable[int], grace_s: float = GRACE_S, reap: Callable[[], None] | None = None
 ) -> bool:
-    """Asks the services to stop, then kills what is left after ``grace_s``. True when nothing is left.
+    """Asks the services to stop; kills what they leave behind, and themselves after ``grace_s``. True when
+    nothing is left.
 
     Only the leaders are asked: a worker that loses its children first takes them for crashed and starts others.
     """
@@ -67,7 +68,7 @@ def end(
     alive = members(tag, leaders)
     signal_all((pid for pid in alive if abs(pid) in leaders), signal.SIGTERM)
     deadline_s = time.monotonic() + grace_s
-    while alive and time.monotonic() < deadline_s:
+    while any(abs(pid) in leaders for pid in alive) and time.monotonic() < deadline_s:
         time.sleep(0.05)
         reap()
         alive = members(tag, leaders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -37,8 +38,9 @@ class Command(BaseCommand):
             raise CommandError(str(refusal), returncode=2) from refusal
 
     def say(self, text: str) -> None:
-        self.stdout.write(text)
-        self.stdout.flush()
+        with suppress(OSError):  # a terminal that has gone must not keep the tree from ending in order
+            self.stdout.write(text)
+            self.stdout.flush()
 
 
 def arguments(host: str, port: int) -> dict[str, Any]:
