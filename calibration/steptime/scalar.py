@@ -1,12 +1,12 @@
 """The step-time model as one cheap scalar function, the form in which the simulation kernel calls it.
 
-A fitted model becomes flat float64 arrays. Everything that depends on the token count alone (weights read,
-matmul work, tile staircase, graph padding, log1p) is tabulated at every integer n, so that a decode-only step
-costs two look-ups, a few multiply-adds and two square roots, with neither pow nor log:
+A fitted model (`law` has its reasons) becomes flat float64 arrays. All that depends on the token count alone
+(weights read, matmul work, tile staircase, graph padding, log1p) is tabulated at every integer n, so that a
+decode-only step costs two look-ups, a few multiply-adds and two square roots, with neither pow nor log:
 
     t = tokens_s[n] + token_s*n + row_s*b + logit_s*S + A                                        seconds
     A = (floor^4 + (decode_s*C)^4 + (longest_s*cmax)^4)^(1/4)                      step without a chunk
-    A = mixed_s + ((kv_s*kvm)^3 + (mixed_decode_s*C + pair_s*P)^3)^(1/3)             step with a chunk
+    A = mixed_s + mixed_row_s*b + ((kv_s*kvm)^3 + (mixed_decode_s*C + pair_s*P)^3)^(1/3)     with a chunk
 
 Covered = inside the box of measured features, inside the measured convex hull, and the check model within
 its tolerance. Decode-only steps lie on the hull's face P = 0, where it is an interval of C for each n;
@@ -29,11 +29,12 @@ Floats = NDArray[np.float64]
 #: Meaning of `StepTimeArrays.theta` and `.check`, by index (plain ints: numba freezes them as constants).
 TOKEN_S, ROW_S, LOGIT_S = 0, 1, 2
 FLOOR_4, DECODE_S, LONGEST_S = 3, 4, 5
-MIXED_S, KV_S, MIXED_DECODE_S, PAIR_S = 6, 7, 8, 9
-CHECK_TOLERANCE = 10
-THETA_SIZE = 11
-CHECK_ROW, CHECK_LOGIT, CHECK_C, CHECK_CMAX, CHECK_MIXED, CHECK_MIXED_C, CHECK_PAIR, CHECK_KV = range(8)
-CHECK_SIZE = 8
+MIXED_S, MIXED_ROW_S, KV_S, MIXED_DECODE_S, PAIR_S = 6, 7, 8, 9, 10
+CHECK_TOLERANCE = 11
+THETA_SIZE = 12
+CHECK_ROW, CHECK_LOGIT, CHECK_C, CHECK_CMAX = 0, 1, 2, 3
+CHECK_MIXED, CHECK_MIXED_ROW, CHECK_MIXED_C, CHECK_PAIR, CHECK_KV = 4, 5, 6, 7, 8
+CHECK_SIZE = 9
 
 
 class StepTimeArrays(NamedTuple):
@@ -98,11 +99,11 @@ def step_seconds(
     x = theta[KV_S] * kvm
     y = theta[MIXED_DECODE_S] * C + theta[PAIR_S] * P
     norm = x * x * x + y * y * y
-    seconds = m.chunk_tokens_s[i] + rows_s + theta[MIXED_S]
+    seconds = m.chunk_tokens_s[i] + rows_s + theta[MIXED_S] + theta[MIXED_ROW_S] * b
     if norm > 0.0:
         seconds += norm ** (1.0 / 3.0)
-    check_s += m.check_chunk_s[i] + check[CHECK_MIXED] + check[CHECK_MIXED_C] * C
-    check_s += check[CHECK_PAIR] * P + check[CHECK_KV] * kvm
+    check_s += m.check_chunk_s[i] + check[CHECK_MIXED] + check[CHECK_MIXED_ROW] * b
+    check_s += check[CHECK_MIXED_C] * C + check[CHECK_PAIR] * P + check[CHECK_KV] * kvm
     if abs(check_s - seconds) > theta[CHECK_TOLERANCE] * seconds:
         covered = False
     if covered:

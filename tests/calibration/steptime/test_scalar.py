@@ -9,7 +9,7 @@ def some_arrays():
     """Arrays with every part in use: a box, a hull, a check model, residuals, the tables of a made-up law."""
     n = np.arange(513.0)
     base = 0.002 + np.hypot(0.004, 2e-5 * n)
-    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 3e-7, 2e-7, 1e-8, 0.1])
+    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1])
     low = np.array([1.0, 0, 0, 0, 0, 0, 0])
     high = np.array([512.0, 64, 65, 64 * 1024, 1024, 512 * 1500, 1536])
     return scalar.StepTimeArrays(
@@ -19,7 +19,7 @@ def some_arrays():
         residual_s=np.linspace(-1e-4, 1e-4, 17),
         check_decode_s=base * 1.02,
         check_chunk_s=base * 1.08,
-        check=np.array([1e-5, 3e-6, 2e-7, 0, 4e-4, 2e-7, 1e-8, 2e-7]),
+        check=np.array([1e-5, 3e-6, 2e-7, 0, 4e-4, 2e-6, 2e-7, 1e-8, 2e-7]),
         decode_context_low=n * 8,
         decode_context_high=n * 1024,
         log_tokens=np.log1p(n),

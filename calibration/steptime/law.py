@@ -1,0 +1,113 @@
+"""The attention-aware roofline: seconds of a step from its features, with the derivatives a fit needs.
+
+    t = k0 + [w0^s + w(n)^s]^(1/s) + kb*b + kS*S + A        w(n) = g*n + h*stairs(n)             seconds
+    A = (a0^4 + (ad*C)^4 + (ac*cmax)^4)^(1/4)                                step without a chunk
+    A = a1 + km*b + ((lam*kvm)^3 + (am*C + bp*P)^3)^(1/3)                       step with a chunk
+
+w0 is the time to read the weights, g*n matmul work; the smooth norm is the roofline's knee (Williams et al.,
+CACM 2009). Attention in a mixed step has prices of its own: chunk kernels serve decode rows badly (km per row,
+am > ad), and run in parallel with the longest sequence (lam), hence the norm. `stairs` is matmul's tile
+quantisation: work beyond each multiple of the tile costs a whole tile, at once or over a few tokens (a ramp:
+what interpolated tables show). All parameters are positive and fitted as logarithms; time is monotone in every
+feature by construction. Decode-only steps may run at a padded batch size (CUDA graphs): n is the padded one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.steptime.shapes import StepFeatures
+
+Floats = NDArray[np.float64]
+
+PARAMETERS = ("k0", "w0", "g", "h", "s", "kb", "kS", "a0", "ad", "ac", "a1", "km", "lam", "am", "bp")
+INDEX = {name: i for i, name in enumerate(PARAMETERS)}
+DECODE_POWER, MIXED_POWER = 4, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How matmul work counts tokens: tile stairs (tile 0: none) and the padded sizes of decode-only steps."""
+
+    tile: int = 0
+    ramp: int = 1
+    padded_sizes: tuple[int, ...] = ()
+
+    def padded(self, features: StepFeatures) -> Floats:
+        """n, padded up to the next captured size in steps without a chunk; beyond the largest, n itself."""
+        if not self.padded_sizes:
+            return features.n
+        sizes = np.append(np.asarray(self.padded_sizes, dtype=np.float64), np.inf)
+        padded = sizes[np.searchsorted(sizes, features.n)]
+        return np.where(features.has_chunk | np.isinf(padded), features.n, padded)
+
+    def stairs(self, n: Floats) -> Floats:
+        """Tokens of finished steps below n: rises by one tile over `ramp` tokens past each multiple of it."""
+        if not self.tile:
+            return np.zeros_like(n)
+        edge = np.ceil(n / self.tile) - 1  # multiples of the tile strictly below n
+        part = np.minimum(1.0, (n - edge * self.tile) / self.ramp)
+        return np.asarray(np.maximum(0.0, self.tile * (edge - 1.0 + part)))
+
+
+def roofline_s(theta: Floats, tokens: Tokens, n: Floats) -> Floats:
+    """[w0^s + w(n)^s]^(1/s) in seconds."""
+    work = theta[INDEX["g"]] * n + theta[INDEX["h"]] * tokens.stairs(n)
+    return _norm(theta[INDEX["w0"]], work, 1.0 + theta[INDEX["s"]])
+
+
+def seconds_and_slopes(theta: Floats, tokens: Tokens, features: StepFeatures) -> tuple[Floats, Floats]:
+    """Seconds [steps] and their derivatives by the logarithm of each parameter [steps, parameters].
+
+    `theta` holds the parameters in the order of PARAMETERS, all > 0 (s is the norm's exponent less one).
+    """
+    k0, w0, g, h, s, kb, kS, a0, ad, ac, a1, km, lam, am, bp = theta
+    f = features
+    n = tokens.padded(f)
+    chunk = f.has_chunk.astype(np.float64)
+    decode = 1.0 - chunk
+    stair = h * tokens.stairs(n)
+    work = g * n + stair
+    power = 1.0 + s
+    roof = _norm(w0, work, power)
+    read_share, work_share = (w0 / roof) ** power, (work / roof) ** power
+    d, c = ad * f.C, ac * f.cmax
+    floor = (a0**4 + d**4 + c**4) ** 0.25
+    x, y = lam * f.kvm, am * f.C + bp * f.P
+    norm = np.cbrt(x**3 + y**3)
+    safe = np.where(norm > 0, norm, 1.0)
+    x_slope, y_slope = chunk * (x / safe) ** 2, chunk * (y / safe) ** 2
+
+    seconds = k0 + roof + kb * f.b + kS * f.S + decode * floor + chunk * (a1 + km * f.b + norm)
+    log_read, log_work = np.log(w0 / roof), np.log(np.maximum(work / roof, 1e-300))
+    bend = roof * (read_share * log_read + work_share * log_work) / power
+    slopes = np.stack(
+        [
+            np.full_like(n, k0),
+            roof * read_share,
+            roof * work_share * g * n / np.maximum(work, 1e-300),
+            roof * work_share * stair / np.maximum(work, 1e-300),
+            bend * s,
+            kb * f.b,
+            kS * f.S,
+            decode * a0**4 / floor**3,
+            decode * d**4 / floor**3,
+            decode * c**4 / floor**3,
+            chunk * a1,
+            chunk * km * f.b,
+            x_slope * x,
+            y_slope * am * f.C,
+            y_slope * bp * f.P,
+        ],
+        axis=-1,
+    )
+    return seconds, slopes
+
+
+def _norm(a: float, b: Floats, power: float) -> Floats:
+    """(a^power + b^power)^(1/power) without overflow, for a > 0 and b >= 0."""
+    top = np.maximum(a, b)
+    return top * ((a / top) ** power + (b / top) ** power) ** (1.0 / power)
