@@ -4,8 +4,10 @@
   weights.py    random weights of an Architecture: timing needs shapes, not values
   kv_cache.py   the paged KV pool, really allocated, and the blocks a step reads and writes
   attention.py  attention of each row over its pages     decoder.py  one forward over all tokens of a step
-  clock.py      seconds on a CPU thread or a GPU stream   runner.py   shapes in, seconds out
-  process.py    the same behind a socket, in a process of its own     client.py  starts it and talks to it
-  device_lock.py  one job per device
-Only batch, wire, client and device_lock may be imported where torch is not installed. No Django here.
+  interface.py  what an experiment needs of an engine    runner.py   the engine in this process
+  clock.py      seconds on a CPU thread or a GPU stream
+  process.py    the engine behind a socket, in a process of its own   client.py  starts it and talks to it
+  device_lock.py  one job per device     memory.py, cpu.py, devices.py  what is there to measure on
+Only attention, clock, decoder, devices, kv_cache, process, runner and weights import torch; a web process may
+import the rest. No Django here.
 """

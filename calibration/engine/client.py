@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from calibration.architecture import Architecture
 from calibration.engine import wire
+from calibration.engine.interface import ChunkTuple, StepTiming
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STDERR_TAIL_BYTES = 4_000
@@ -42,15 +42,6 @@ def _python_path() -> str:
 
 class EngineError(RuntimeError):
     """The engine could not start or failed; the message ends with the last lines it wrote."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """seconds: the step on the device. host_gap_s: host work around it. contended: whether others ran too."""
-
-    seconds: float
-    host_gap_s: float
-    contended: bool
 
 
 class EngineClient:
@@ -104,9 +95,7 @@ class EngineClient:
     def environment(self) -> dict[str, object]:
         return dict(self._environment)
 
-    def measure(
-        self, decode_contexts: Sequence[int], chunks: Sequence[tuple[int, int, bool]], seed: int
-    ) -> Timing:
+    def measure(self, decode_contexts: Sequence[int], chunks: Sequence[ChunkTuple], seed: int) -> StepTiming:
         """As Runner.measure; raises EngineError when the engine failed, was killed or does not answer."""
         answer = self._request(
             {
@@ -116,7 +105,7 @@ class EngineClient:
                 "seed": int(seed),
             }
         )
-        return Timing(float(answer["seconds"]), float(answer["host_gap_s"]), bool(answer["contended"]))
+        return StepTiming(float(answer["seconds"]), float(answer["host_gap_s"]), bool(answer["contended"]))
 
     def usage(self) -> dict[str, float]:
         """The engine's cpu_s so far and peak_bytes of memory."""

@@ -13,21 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
+from calibration.engine.interface import StepTiming
+
 CONTENDED_ABOVE = 1.10
-
-
-@dataclass(frozen=True, slots=True)
-class StepTiming:
-    """seconds: the step on the device. host_gap_s: host work around it. contended: whether others ran too."""
-
-    seconds: float
-    host_gap_s: float
-    contended: bool
 
 
 class Clock(Protocol):

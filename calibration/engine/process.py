@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import signal
 import socket
 import sys
@@ -62,12 +61,7 @@ def _answer(
         answer |= {"host_gap_s": timing.host_gap_s, "contended": timing.contended}
         return runner, answer
     if operation == "usage":
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return runner, {
-            "ok": True,
-            "cpu_s": used.ru_utime + used.ru_stime,
-            "peak_bytes": used.ru_maxrss * 1024,
-        }
+        return runner, {"ok": True, **runner.usage()}
     raise ValueError(f"unknown operation {operation!r}")
 
 

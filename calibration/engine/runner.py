@@ -1,15 +1,11 @@
-"""Shapes in, seconds out: the one door through which an experiment uses the engine.
-
-`Runner` is what an experiment needs; `TorchRunner` is the engine in this process, `client.EngineClient` the
-same engine in another one, and tests have runners that compute seconds from a formula.
-"""
+"""Shapes in, seconds out: the engine in this process (interface.Runner says what an experiment needs)."""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,8 +14,9 @@ import torch.nn.functional as F
 from calibration.architecture import Architecture
 from calibration.engine.attention import plan
 from calibration.engine.batch import StepBatch, blocks_for, random_batch
-from calibration.engine.clock import StepTiming, clock_for
+from calibration.engine.clock import clock_for
 from calibration.engine.decoder import Decoder
+from calibration.engine.interface import ChunkTuple, StepTiming
 from calibration.engine.kv_cache import BLOCK_TOKENS, allocate
 from calibration.engine.weights import random_weights
 
@@ -41,16 +38,6 @@ class EngineSpec:
     kv_tokens: int
     max_positions: int
     seed: int
-
-
-class Runner(Protocol):
-    def environment(self) -> dict[str, object]:
-        """Device, versions, dtype, sizes: JSON-safe, recorded with the results."""
-
-    def measure(
-        self, decode_contexts: Sequence[int], chunks: Sequence[tuple[int, int, bool]], seed: int
-    ) -> StepTiming:
-        """Runs one step of the shape on fresh random inputs (see batch.random_batch) and times it."""
 
 
 class TorchRunner:
@@ -96,9 +83,7 @@ class TorchRunner:
             "build_s": self._built_s,
         }
 
-    def measure(
-        self, decode_contexts: Sequence[int], chunks: Sequence[tuple[int, int, bool]], seed: int
-    ) -> StepTiming:
+    def measure(self, decode_contexts: Sequence[int], chunks: Sequence[ChunkTuple], seed: int) -> StepTiming:
         batch = random_batch(
             decode_contexts,
             chunks,
@@ -108,6 +93,10 @@ class TorchRunner:
             rng=np.random.default_rng(seed),
         )
         return self.run(batch)
+
+    def usage(self) -> dict[str, float]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {"cpu_s": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024.0}
 
     def run(self, batch: StepBatch) -> StepTiming:
         """Runs and times one step. Preparing its index tensors is host work, outside the device's time."""
@@ -119,7 +108,7 @@ class TorchRunner:
 
         return self._clock.time(prepare)
 
-    def fits(self, decode_contexts: Sequence[int], chunks: Sequence[tuple[int, int, bool]]) -> bool:
+    def fits(self, decode_contexts: Sequence[int], chunks: Sequence[ChunkTuple]) -> bool:
         """Whether the KV pool can hold the step's rows."""
         block_tokens = self.decoder.cache.block_tokens
         needed = sum(blocks_for(context + 1, block_tokens) for context in decode_contexts)
