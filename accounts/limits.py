@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.conf import settings
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts.models import RateBucket
@@ -20,7 +24,10 @@ class Limit:
     per_s: float
 
 
+# Per address, and per name whatever the address: guessing is slow from one machine and from many. The second is
+# wider, because a stranger who spends it keeps its owner from signing in for a minute at a time.
 SIGN_IN = Limit("sign-in", 10, 10 / 600)
+SIGN_IN_NAME = Limit("sign-in-name", 20, 20 / 600)
 TOKEN_ISSUE = Limit("token", 20, 20 / 3600)
 UPLOAD = Limit("upload", 30, 30 / 600)
 JOB_START = Limit("job", 30, 30 / 600)
@@ -33,6 +40,34 @@ class RateLimited(Exception):
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"Too many requests; try again in {max(1, round(retry_after_s))} s.")
         self.retry_after_s = retry_after_s
+
+
+def client_address(request: HttpRequest) -> str:
+    """Whose bucket it is: the address the request came from; for IPv6 its /64, which one machine owns whole.
+
+    Behind a proxy (BEHIND_PROXY) that is the last entry of X-Forwarded-For, the one our own proxy wrote.
+    """
+    address: str = request.META.get("REMOTE_ADDR", "")
+    if settings.BEHIND_PROXY:
+        address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+def name_key(name: str) -> str:
+    """A bucket's key for a name somebody typed: of fixed length, and not readable from the table."""
+    return hashlib.sha256(name.strip().casefold().encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def prune() -> int:
+    """Deletes buckets that have long been full again. Returns how many."""
+    full_since = timezone.now() - timedelta(days=1)
+    return RateBucket.objects.filter(updated_at__lt=full_since).delete()[0]
 
 
 def spend(limit: Limit, who: str) -> None:

@@ -18,15 +18,15 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from accounts.api import router as accounts_router
 from calibration.api import router as calibration_router
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.datastructures import MultiValueDict
 from ninja import NinjaAPI
-from ninja.errors import AuthenticationError
+from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
@@ -123,7 +123,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _refuse_unstorable(leaves: Iterator[tuple[str, Any]]) -> None:
+def _refuse_unstorable(leaves: Iterable[tuple[str, Any]]) -> None:
     for path, value in leaves:
         reason = ""
         if isinstance(value, str):
@@ -183,8 +183,9 @@ def answer_exception(request: HttpRequest, error: Exception) -> HttpResponse:
     return response_of(problem)
 
 
-# More specific handlers that ninja installs by itself would win over the one above.
-api._exception_handlers = {Exception: answer_exception}
+# ninja installs handlers of its own for these; the most specific one wins.
+for kind in (Http404, HttpError, ValidationError):
+    api.add_exception_handler(kind, answer_exception)
 
 
 def urls() -> tuple[list[Any], str, str]:

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from accounts import tokens
+from accounts.models import ApiToken, Membership, Project
+from calibration.architecture import PRESETS
+from calibration.models import Calibration
+from planner.models import Plan, TrafficSet
+
+User = get_user_model()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -31,3 +43,123 @@ def reference_data() -> Path:
     if not folder.is_dir():
         pytest.skip("reference data not found: set REFERENCE_DATA")
     return folder
+
+
+# People: a project with its owner, a member and a viewer, and somebody from elsewhere ---------------------------
+
+
+@pytest.fixture
+def several_users(settings, db) -> None:
+    """Multi-user mode: nobody is signed in by merely being on this machine."""
+    settings.SINGLE_USER = False
+
+
+@pytest.fixture
+def project(several_users) -> Project:
+    return Project.objects.create(name="Ridge", slug="ridge")
+
+
+def _person(name: str, project: Project, role: str) -> User:
+    user = User.objects.create_user(name)
+    Membership.objects.create(project=project, user=user, role=role)
+    return user
+
+
+@pytest.fixture
+def owner(project) -> User:
+    return _person("owner", project, Membership.OWNER)
+
+
+@pytest.fixture
+def member(project) -> User:
+    return _person("member", project, Membership.MEMBER)
+
+
+@pytest.fixture
+def viewer(project) -> User:
+    return _person("viewer", project, Membership.VIEWER)
+
+
+@pytest.fixture
+def outsider(several_users) -> User:
+    """Owns a project of their own, and is in no other."""
+    return _person("outsider", Project.objects.create(name="Elsewhere", slug="elsewhere"), Membership.OWNER)
+
+
+def signed_in(user: User, **options: Any) -> Client:
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def owner_client(owner) -> Client:
+    return signed_in(owner)
+
+
+@pytest.fixture
+def member_client(member) -> Client:
+    return signed_in(member)
+
+
+@pytest.fixture
+def viewer_client(viewer) -> Client:
+    return signed_in(viewer)
+
+
+@pytest.fixture
+def outsider_client(outsider) -> Client:
+    return signed_in(outsider)
+
+
+@pytest.fixture
+def bearer() -> Callable[..., dict[str, str]]:
+    """``client.get(url, headers=bearer(user))``: a fresh token of the user's."""
+
+    def header(user: User, scope: str = ApiToken.WRITE) -> dict[str, str]:
+        return {"Authorization": f"Bearer {tokens.issue(user, 'test', scope, None)[1]}"}
+
+    return header
+
+
+@pytest.fixture
+def no_broker(monkeypatch) -> list[tuple[str, str]]:
+    """Jobs are written but not sent; the list holds what would have been: (task, id)."""
+    sent: list[tuple[str, str]] = []
+    monkeypatch.setattr("calibration.jobs._send", lambda task, pk: sent.append((task.name, str(pk))))
+    return sent
+
+
+# Objects of the project -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calibration(project, owner) -> Calibration:
+    """A cancelled one: measured a little, published nothing."""
+    from calibration import services
+    from calibration.steptime import Chunk, StepSample, StepShape
+
+    row = Calibration.objects.create(
+        project=project, owner=owner, name="demo on cpu", architecture=PRESETS["demo"].to_dict(), device="cpu",
+        envelope={"max_batch": 16, "max_context_tokens": 1024, "max_step_tokens": 512}, kv_tokens=16_384,
+        status=Calibration.CANCELLED, provenance={"engine": "ridgeline"},
+    )  # fmt: skip
+    shape = StepShape(decode_contexts=(100, 200), chunks=(Chunk(64, 0),))
+    services.store_samples(row, [StepSample(shape, (0.010, 0.011))])
+    return row
+
+
+@pytest.fixture
+def traffic(project, owner) -> TrafficSet:
+    from planner.services import create_traffic
+    from planner.traffic import synthesise
+
+    return create_traffic(project, owner, "demo", synthesise("demo", requests=50, seed=1))
+
+
+@pytest.fixture
+def plan(project, owner, calibration, traffic) -> Plan:
+    return Plan.objects.create(
+        project=project, owner=owner, name="demo on demo", calibration=calibration, traffic=traffic,
+        objectives=["ttft:p95:1"], space={"max_replicas": 8}, status=Plan.FAILED, error="For the test.",
+    )  # fmt: skip
