@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.simulation import reference
+from planner.simulation import kernel, reference
 from planner.simulation.arrays import Floats, Ints
 from planner.simulation.knobs import FCFS, VllmKnobs
 from planner.simulation.outcome import Outcome, StepRecord
 
-SIMULATORS = ("reference",)
+SIMULATORS = ("reference", "kernel")
 COMPARED = ("steps", "preempted", "free_blocks", "first_token_step", "done_step")
 KEPT_DIFFERENCES = 10
 
@@ -123,7 +123,8 @@ def replay(case: Mapping[str, Any], by: str) -> Replay:
     tie = np.empty(len(ids), dtype=np.int64)
     tie[sorted(range(len(ids)), key=lambda position: ids[position])] = np.arange(len(ids))
     arrival: Floats = np.array([request["arrive"] for request in requests], dtype=np.float64)
-    outcome = reference.simulate(
+    simulate = reference.simulate if by == "reference" else kernel.simulate
+    outcome = simulate(
         arrival,
         _column(requests, "prompt"),
         _column(requests, "out"),

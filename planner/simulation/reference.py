@@ -21,6 +21,7 @@ import numpy as np
 from calibration.steptime.scalar import StepTimeArrays
 from planner.simulation import saturation
 from planner.simulation.arrays import Floats, Ints
+from planner.simulation.clocks import check_clock
 from planner.simulation.gaps import GAP_BINS, gap_bin
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.knobs import VllmKnobs
@@ -29,7 +30,6 @@ from planner.simulation.reference_mixed import Batch, Engine, Request, Row, deli
 from planner.simulation.workload import Workload, prepare
 
 StepSeconds = Callable[..., tuple[float, bool]]
-CLOCKS = ("seconds", "steps")
 
 
 def simulate(
@@ -51,10 +51,7 @@ def simulate(
     step-time function is the default so that a comparison with the kernel compares scheduling and accounting.
     ValueError for an unusable workload (see `workload.prepare`), an unknown clock, or a missing step time.
     """
-    if clock not in CLOCKS:
-        raise ValueError(f"clock must be one of {', '.join(CLOCKS)}, not {clock!r}")
-    if clock == "seconds" and step_time is None:
-        raise ValueError("the seconds clock needs a step time")
+    check_clock(clock, step_time)
     workload = prepare(arrival_s, prompt_tokens, output_tokens, priority, knobs, tie)
     run = _Run(knobs, clock == "steps", step_time, host_gap_s, step_seconds, Engine(knobs, knobs.num_blocks))
     run.requests = [

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from calibration.steptime.scalar import linear_model
-from planner.simulation import reference
+from planner.simulation import kernel, reference
 from planner.simulation.cases import as_recorded, replay, run_cases
 from planner.simulation.knobs import VllmKnobs
 
-SIMULATORS = ["reference"]
-SIMULATE = {"reference": reference.simulate}
+SIMULATORS = ["reference", "kernel"]
+SIMULATE = {"reference": reference.simulate, "kernel": kernel.simulate}
 MS = 1e-3
 
 

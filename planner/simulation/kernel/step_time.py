@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numba
-
 from calibration.steptime.scalar import step_seconds as _step_seconds
+from planner.simulation.kernel.compiled import inlined
 
-step_seconds = numba.njit(nogil=True)(_step_seconds)
+step_seconds = inlined(_step_seconds)

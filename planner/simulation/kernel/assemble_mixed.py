@@ -1,0 +1,263 @@
+"""Assembler A, compiled: vLLM V1's schedule, the rules of `reference_mixed` over flat arrays.
+
+Two ways through the running requests. When all decodes get their token and the blocks suffice, nobody is preempted
+and the order of the list changes nothing: only the loose requests are looked at (`_brief_pass`). Otherwise, or
+when the budget cuts somebody short who is not at the end of the list, the list is walked request by request in its
+order, with preemption (`_full_pass`). Both leave the batch in the same form: every request still in the steady
+set has its one token, everybody else who got tokens has a row. Other assemblers fill the same form.
+"""
+
+from __future__ import annotations
+
+from planner.simulation.kernel.blocks import blocks_for, context_of, held_blocks
+from planner.simulation.kernel.compiled import compiled, inlined
+from planner.simulation.kernel.queue import (
+    append_running,
+    enqueue_preempted,
+    pop_queue,
+    queue_head,
+    remove_running,
+)
+from planner.simulation.kernel.record import record_preempted
+from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, STEADY, WAITING, State
+from planner.simulation.kernel.steady import leave_steady, stall
+
+
+@compiled
+def assemble_mixed(state: State) -> None:
+    """Make one schedule: rows, blocks and queues of the next step."""
+    now, knobs = state.now[0], state.knobs[0]
+    cap = _chunk_cap(state)
+    defer = (
+        knobs.interval > 1
+        and now.capacity_bound == 0
+        and now.executed + 1 - now.last_prefill_step < knobs.interval
+        and now.running > now.mid_prefill
+    )
+    now.rows = 0
+    now.preempted = 0
+    continued = _brief_pass(state, cap, defer)
+    if continued < 0:
+        continued = _full_pass(state, cap, defer)
+    now.admitted = now.rows
+    admitted_prefill = False
+    if now.preempted == 0:
+        if now.waiting > 0:
+            admitted_prefill = _waiting_pass(state, cap, defer)
+        if not defer:
+            now.capacity_bound = 1 if now.waiting > 0 else 0
+    if now.rows + now.steady > 0:
+        now.executed += 1
+    if knobs.interval > 1 and (admitted_prefill or continued > 0):
+        now.last_prefill_step = now.executed
+
+
+@inlined
+def _chunk_cap(state: State) -> int:
+    """Most tokens of one request in this schedule; NO_CAP without a threshold."""
+    now, knobs = state.now[0], state.knobs[0]
+    if knobs.threshold == 0 and knobs.adaptive == 0:
+        return NO_CAP
+    requests = now.running + now.waiting
+    cap = knobs.threshold if requests > 1 else 0
+    if knobs.adaptive != 0 and requests > 0:
+        cap = max(cap, knobs.budget // requests)
+    return cap if cap > 0 else NO_CAP
+
+
+@inlined
+def _add_row(state: State, position: int, take: int, cached: int, decode: bool) -> None:
+    now, request = state.now[0], state.requests[position]
+    request.stamp = now.schedules
+    request.take = take
+    row = state.rows[now.rows]
+    row.request = position
+    row.take = take
+    row.cached = cached
+    row.decode = 1 if decode else 0
+    now.rows += 1
+
+
+@compiled
+def _brief_pass(state: State, cap: int, defer: bool) -> int:
+    """Serve the running requests if their order does not matter: returns how many mid-prefill requests got
+    tokens, or -1 when the full pass must decide (nothing has changed then)."""
+    now, knobs = state.now[0], state.knobs[0]
+    need = state.crossings[now.phase]
+    budget = knobs.budget - now.steady
+    if budget < 0 or need > now.free:
+        return -1
+    continued = 0
+    cut = False
+    for at in range(now.loose):
+        position = state.loose[at]
+        request = state.requests[position]
+        if defer and request.mid_prefill != 0:
+            continue
+        want = request.prompt + request.emitted - request.computed
+        limit = min(want, cap)
+        take = min(limit, budget)
+        cut = cut or take < limit
+        if take == 0:
+            continue
+        held = blocks_for(request.computed, knobs.block_size)
+        need += blocks_for(request.computed + take, knobs.block_size) - held
+        decode = want == 1 and request.computed >= request.prompt
+        _add_row(state, position, take, request.computed, decode)
+        continued += request.mid_prefill
+        budget -= take
+    if need > now.free or (cut and not _loose_are_last(state)):
+        for row in range(now.rows):
+            state.requests[state.rows[row].request].stamp = -1
+        now.rows = 0
+        return -1
+    now.free -= need
+    now.budget = budget
+    return continued
+
+
+@compiled
+def _loose_are_last(state: State) -> bool:
+    """Does every steady request come before every loose one in the running list?"""
+    seen = 0
+    position = state.now[0].tail
+    while position >= 0 and state.requests[position].state != STEADY:
+        if state.requests[position].state == LOOSE:
+            seen += 1
+        position = state.requests[position].previous
+    return bool(seen == state.now[0].loose)
+
+
+@compiled
+def _full_pass(state: State, cap: int, defer: bool) -> int:
+    """Walk the running list in order, preempting while blocks are short. Returns as `_brief_pass`, never -1."""
+    now, knobs, requests = state.now[0], state.knobs[0], state.requests
+    now.budget = knobs.budget
+    position = now.head
+    while position >= 0 and now.budget > 0:
+        request = requests[position]
+        following = request.next
+        idle = request.state == EXHAUSTED or (defer and request.state == LOOSE and request.mid_prefill != 0)
+        if idle:
+            position = following
+            continue
+        steady = request.state == STEADY
+        cached = context_of(request, now.tick) if steady else request.computed
+        want = 1 if steady else request.prompt + request.emitted - cached
+        take = min(want, cap, now.budget)
+        need = blocks_for(cached + take, knobs.block_size) - blocks_for(cached, knobs.block_size)
+        lost = False
+        while need > now.free and not lost:
+            victim = _victim(state)
+            following = request.next
+            _preempt(state, victim)
+            lost = victim == position
+        if lost and knobs.priority == 0:
+            break
+        if lost:
+            position = following
+            continue
+        now.free -= need
+        now.budget -= take
+        if steady:
+            request.stamp = now.schedules
+            request.take = take
+        else:
+            _add_row(state, position, take, cached, want == 1 and cached >= request.prompt)
+        position = request.next
+    _collect_loose(state)
+    continued = 0
+    for row in range(now.rows):
+        continued += requests[state.rows[row].request].mid_prefill
+    return continued
+
+
+@compiled
+def _collect_loose(state: State) -> None:
+    """After the walk: who is steady without a token is loose now, and the loose are listed in running order."""
+    now, requests = state.now[0], state.requests
+    now.loose = 0
+    position = now.head
+    while position >= 0:
+        if requests[position].state == STEADY and requests[position].stamp != now.schedules:
+            stall(state, position)
+        if requests[position].state == LOOSE:
+            state.loose[now.loose] = position
+            now.loose += 1
+        position = requests[position].next
+
+
+@compiled
+def _victim(state: State) -> int:
+    """fcfs: the last admitted; priority: the worst (priority, arrival), the first of equals."""
+    now, requests = state.now[0], state.requests
+    if state.knobs[0].priority == 0:
+        return int(now.tail)
+    victim = now.head
+    position = requests[victim].next
+    while position >= 0:
+        if requests[position].victim_rank > requests[victim].victim_rank:
+            victim = position
+        position = requests[position].next
+    return int(victim)
+
+
+@compiled
+def _preempt(state: State, position: int) -> None:
+    """Take everything from a running request; tokens it got in this schedule return to the budget."""
+    now, requests = state.now[0], state.requests
+    request = requests[position]
+    taken = request.take if request.stamp == now.schedules else 0
+    now.free += held_blocks(request, now.tick, taken, state.knobs[0].block_size)
+    now.budget += taken
+    if request.state == STEADY:
+        leave_steady(state, position)
+    elif taken > 0:
+        _drop_row(state, position)
+    now.mid_prefill -= request.mid_prefill
+    request.mid_prefill = 0
+    request.stamp = -1
+    request.computed = 0
+    request.state = WAITING
+    request.preemptions += 1
+    remove_running(state, position)
+    enqueue_preempted(state, position)
+    record_preempted(state, position)
+    now.preempted += 1
+
+
+@compiled
+def _drop_row(state: State, position: int) -> None:
+    now, rows = state.now[0], state.rows
+    at = 0
+    while rows[at].request != position:
+        at += 1
+    for later in range(at + 1, now.rows):
+        rows[later - 1] = rows[later]
+    now.rows -= 1
+
+
+@compiled
+def _waiting_pass(state: State, cap: int, defer: bool) -> bool:
+    """Admit from the head of the queue, no overtaking. True when a prompt (or recompute) of more than one token
+    was admitted."""
+    now, knobs = state.now[0], state.knobs[0]
+    admitted_prefill = False
+    while now.waiting > 0 and now.budget > 0 and now.running < knobs.seats:
+        position = queue_head(state)
+        request = state.requests[position]
+        want = request.prompt + request.emitted
+        if defer and want > 1:
+            break
+        watermark = knobs.watermark_blocks if now.running > 0 else 0
+        if blocks_for(want, knobs.block_size) + watermark > now.free:
+            break
+        pop_queue(state)
+        append_running(state, position)
+        request.state = LOOSE
+        take = min(want, cap, now.budget)
+        now.free -= blocks_for(take, knobs.block_size)
+        now.budget -= take
+        _add_row(state, position, take, 0, False)
+        admitted_prefill = admitted_prefill or want > 1
+    return admitted_prefill

@@ -1,0 +1,242 @@
+"""Everything a simulation knows, as flat arrays that compiled code can hold.
+
+One record per request (`REQUEST`, two cache lines), one record of counters (`NOW`), one of knobs (`KNOBS`), and
+a few rings. Requests that decode in every step are the *steady* set. Nothing is stored for them per step: all of
+them advance with one counter, `tick`, so a request's progress follows from the tick at which it will be finished:
+
+    emitted = output - (finish_tick - tick)          context = prompt + emitted - 1
+
+A decode-only step then costs the same for 1 row and for 1,000. The other running requests are *loose* (in the middle
+of a prompt, or a decode that got no token last step: `computed` and `emitted` are stored) or *exhausted* (last token
+computed, seat and blocks not given back yet). Units: seconds, tokens, blocks; indices are positions in `requests`,
+-1 is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.simulation.arrays import Ints
+from planner.simulation.gaps import GAP_BINS
+from planner.simulation.knobs import PRIORITY, VllmKnobs
+from planner.simulation.workload import Workload
+
+Records = NDArray[Any]
+Record = Any  # one element of Records: its fields are attributes in compiled code
+
+WAITING, LOOSE, STEADY, EXHAUSTED, DONE = 0, 1, 2, 3, 4
+NO_CAP = 1 << 60
+
+REQUEST = np.dtype(
+    [
+        ("arrival_s", np.float64),
+        ("first_scheduled_s", np.float64),  # -1 until then, like first_token_s
+        ("first_token_s", np.float64),
+        ("last_token_s", np.float64),  # current only outside the steady set
+        ("max_gap_s", np.float64),  # the same
+        ("chunks_s", np.float64),  # time of the steps that computed its prompt
+        ("finish_tick", np.int64),  # steady: the tick after its last token
+        ("join_tick", np.int64),  # steady: the tick at which it joined
+        ("stamp", np.int64),  # last schedule that gave it tokens
+        ("prompt", np.int32),
+        ("output", np.int32),
+        ("computed", np.int32),
+        ("emitted", np.int32),  # outside the steady set
+        ("take", np.int32),  # tokens in schedule `stamp`
+        ("state", np.int32),
+        ("mid_prefill", np.int32),
+        ("preemptions", np.int32),
+        ("next", np.int32),  # running list, in order of admission
+        ("previous", np.int32),
+        ("wheel_next", np.int32),  # requests that finish at the same tick
+        ("wheel_previous", np.int32),
+        ("queue_rank", np.int32),  # priority: place in the order of the queue
+        ("victim_rank", np.int32),  # priority: the largest is preempted
+    ],
+    align=True,
+)
+KNOBS = np.dtype(
+    [
+        ("host_gap_s", np.float64),
+        ("budget", np.int64),
+        ("seats", np.int64),
+        ("block_size", np.int64),
+        ("threshold", np.int64),
+        ("adaptive", np.int64),
+        ("interval", np.int64),
+        ("priority", np.int64),
+        ("watermark_blocks", np.int64),
+        ("lag", np.int64),
+        ("count_steps", np.int64),
+        ("record", np.int64),
+    ]
+)
+NOW = np.dtype(
+    [
+        ("scheduled_s", np.float64),  # of the schedule being made, or of the last one
+        ("start_s", np.float64),
+        ("end_s", np.float64),  # end of the last schedule's work
+        ("end_before_s", np.float64),  # end of the one before
+        ("steady_end_s", np.float64),  # when the steady requests emitted last
+        ("busy_s", np.float64),
+        ("uncovered_s", np.float64),
+        ("idle_late_s", np.float64),
+        ("schedules", np.int64),
+        ("empty_schedules", np.int64),
+        ("uncovered_steps", np.int64),
+        ("computed_tokens", np.int64),
+        ("decode_rows", np.int64),
+        ("all_rows", np.int64),
+        ("peak_running", np.int64),
+        ("least_free", np.int64),
+        ("arrived", np.int64),
+        ("finished", np.int64),
+        ("free", np.int64),  # blocks
+        ("running", np.int64),
+        ("head", np.int64),
+        ("tail", np.int64),
+        ("waiting", np.int64),
+        ("next_new", np.int64),  # fcfs: the first arrival never admitted
+        ("queued", np.int64),  # entries of `queue`
+        ("tick", np.int64),
+        ("phase", np.int64),  # tick modulo block size
+        ("steady", np.int64),
+        ("steady_context", np.int64),  # sum over the steady set
+        ("longest", np.int64),  # largest context - tick in the steady set
+        ("longest_stale", np.int64),
+        ("mid_prefill", np.int64),
+        ("loose", np.int64),
+        ("rows", np.int64),
+        ("admitted", np.int64),  # first row admitted in this schedule
+        ("budget", np.int64),  # what this schedule has left
+        ("preempted", np.int64),  # in this schedule
+        ("executed", np.int64),
+        ("last_prefill_step", np.int64),
+        ("capacity_bound", np.int64),
+        ("peaks_first", np.int64),
+        ("peaks_last", np.int64),
+        ("recorded_steps", np.int64),
+        ("recorded_rows", np.int64),
+        ("recorded_preempted", np.int64),
+    ]
+)
+ROW = np.dtype([("request", np.int64), ("take", np.int64), ("cached", np.int64), ("decode", np.int64)])
+PEAK = np.dtype([("tick", np.int64), ("gap_s", np.float64)])
+STEP_RECORD = np.dtype(
+    [
+        ("scheduled_s", np.float64),
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("rows", np.int64),
+        ("preempted", np.int64),
+        ("free_blocks", np.int64),
+    ]
+)
+RECORDED_STEPS = 4096
+
+
+class State(NamedTuple):
+    """All arrays of a run. Seats: the most requests that can run at once."""
+
+    knobs: Records  # KNOBS[1]
+    now: Records  # NOW[1]
+    requests: Records  # REQUEST[N], by arrival
+    queue: Ints  # [N] fcfs: preempted requests, next one last; priority: a heap of queue ranks
+    by_rank: Ints  # [N] priority: the request of a queue rank
+    loose: Ints  # [seats] in running order
+    rows: Records  # ROW[seats] what this schedule gave to requests outside the steady set
+    pending: Ints  # [2, seats + 1] exhausted in this schedule and the one before; entry 0 counts
+    wheel: Ints  # [W > longest output] the first request that finishes at each tick modulo W
+    crossings: Ints  # [block size] steady requests that need a new block, by phase
+    peaks: Records  # PEAK[W] gaps of recent ticks that no later one exceeds, so falling
+    gap_counts: Ints  # [GAP_BINS]
+    in_system: Ints  # [4] see saturation.py
+    in_queue: Ints  # [4]
+    step_counts: Ints  # [3]
+    step_busy_s: NDArray[np.float64]  # [3]
+    recorded_steps: Records  # STEP_RECORD[...]
+    recorded_rows: Records  # ROW[...]
+    recorded_preempted: Ints
+
+
+def build(
+    workload: Workload, knobs: VllmKnobs, *, count_steps: bool, record: bool, host_gap_s: float
+) -> State:
+    """The state before the first schedule."""
+    count = len(workload.arrival_s)
+    seats = max(1, min(knobs.max_num_seqs, count))
+    wheel = 1 << int(workload.output_tokens.max(initial=1) + 1).bit_length()
+    requests = np.zeros(count, dtype=REQUEST)
+    for name in ("arrival_s",):
+        requests[name] = getattr(workload, name)
+    requests["prompt"] = workload.prompt_tokens
+    requests["output"] = workload.output_tokens
+    for name in (
+        "first_scheduled_s",
+        "first_token_s",
+        "stamp",
+        "next",
+        "previous",
+        "wheel_next",
+        "wheel_previous",
+    ):
+        requests[name] = -1
+    by_rank = np.lexsort((workload.tie, workload.arrival_s, workload.priority)).astype(np.int64)
+    requests["queue_rank"][by_rank] = np.arange(count)
+    requests["victim_rank"] = _dense_ranks(workload, by_rank)
+    now = np.zeros(1, dtype=NOW)
+    now["free"] = now["least_free"] = knobs.num_blocks
+    now["head"] = now["tail"] = -1
+    room = 2 * seats if record else 1
+    return State(
+        knobs=_knobs(knobs, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s),
+        now=now,
+        requests=requests,
+        queue=np.zeros(count, dtype=np.int64),
+        by_rank=by_rank,
+        loose=np.zeros(seats, dtype=np.int64),
+        rows=np.zeros(seats, dtype=ROW),
+        pending=np.zeros((2, seats + 1), dtype=np.int64),
+        wheel=np.full(wheel, -1, dtype=np.int64),
+        crossings=np.zeros(knobs.block_size, dtype=np.int64),
+        peaks=np.zeros(wheel, dtype=PEAK),
+        gap_counts=np.zeros(GAP_BINS, dtype=np.int64),
+        in_system=np.zeros(4, dtype=np.int64),
+        in_queue=np.zeros(4, dtype=np.int64),
+        step_counts=np.zeros(3, dtype=np.int64),
+        step_busy_s=np.zeros(3, dtype=np.float64),
+        recorded_steps=np.zeros(RECORDED_STEPS if record else 1, dtype=STEP_RECORD),
+        recorded_rows=np.zeros(max(room, 16 * RECORDED_STEPS if record else 1), dtype=ROW),
+        recorded_preempted=np.zeros(max(room, RECORDED_STEPS if record else 1), dtype=np.int64),
+    )
+
+
+def _knobs(knobs: VllmKnobs, seats: int, *, count_steps: bool, record: bool, host_gap_s: float) -> Records:
+    values = np.zeros(1, dtype=KNOBS)
+    values["host_gap_s"] = host_gap_s
+    values["budget"] = knobs.max_num_batched_tokens
+    values["seats"] = seats
+    values["block_size"] = knobs.block_size
+    values["threshold"] = knobs.long_prefill_token_threshold
+    values["adaptive"] = knobs.adaptive_threshold
+    values["interval"] = knobs.prefill_schedule_interval
+    values["priority"] = knobs.policy == PRIORITY
+    values["watermark_blocks"] = knobs.watermark_blocks
+    values["lag"] = knobs.async_scheduling
+    values["count_steps"] = count_steps
+    values["record"] = record
+    return values
+
+
+def _dense_ranks(workload: Workload, order: Ints) -> Ints:
+    """Rank by (priority, arrival), equal where both are."""
+    priority, arrival_s = workload.priority[order], workload.arrival_s[order]
+    changes = (np.diff(priority, prepend=priority[:1]) != 0) | (
+        np.diff(arrival_s, prepend=arrival_s[:1]) != 0
+    )
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.cumsum(changes)
+    return ranks
