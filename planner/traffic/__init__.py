@@ -5,14 +5,23 @@ keeps it · errors.py says what is wrong with it.
 """
 
 from planner.traffic.errors import TooLarge, TrafficError, TrafficFileError
+from planner.traffic.grids import spread_grid
+from planner.traffic.layout import FORMATS
 from planner.traffic.model import Finding, PrefixHashes, Traffic
+from planner.traffic.options import ImportOptions
+from planner.traffic.read import load_traffic, read_traffic
 from planner.traffic.storage import from_npz_bytes, to_npz_bytes
+from planner.traffic.stream import LIMITS, Limits
 from planner.traffic.summary import statistics
 from planner.traffic.synthesis import PRESETS, Preset, synthesise
 
 __all__ = [
+    "FORMATS",
+    "LIMITS",
     "PRESETS",
     "Finding",
+    "ImportOptions",
+    "Limits",
     "PrefixHashes",
     "Preset",
     "TooLarge",
@@ -20,6 +29,9 @@ __all__ = [
     "TrafficError",
     "TrafficFileError",
     "from_npz_bytes",
+    "load_traffic",
+    "read_traffic",
+    "spread_grid",
     "statistics",
     "synthesise",
     "to_npz_bytes",

@@ -1,0 +1,70 @@
+"""What the readers fill: growing columns, in the file's order, compact from the first block on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.traffic.errors import TooLarge
+from planner.traffic.model import Integers
+from planner.traffic.stream import Limits
+
+MAX_CLASSES = 1_000
+
+
+@dataclass(slots=True)
+class Columns:
+    """Chunks of equal length: line numbers, times (in the file's unit, float64 or int64), lengths, classes,
+    prefix hashes. `rows` counts all rows of the file."""
+
+    limits: Limits
+    rows: int = 0
+    lines: list[NDArray[np.int32]] = field(default_factory=list)
+    times: list[NDArray[Any]] = field(default_factory=list)
+    prompts: list[NDArray[np.int32]] = field(default_factory=list)
+    outputs: list[NDArray[np.int32]] = field(default_factory=list)
+    classes: list[NDArray[np.int16]] = field(default_factory=list)
+    class_codes: dict[str, int] = field(default_factory=dict)
+    hashes: list[NDArray[np.uint64]] = field(default_factory=list)
+    hash_counts: list[NDArray[np.int32]] = field(default_factory=list)
+    hashes_read: int = 0
+    blank_lines: list[int] = field(default_factory=list)
+    multiline_lines: list[int] = field(default_factory=list)
+
+    def count_rows(self, count: int) -> None:
+        self.rows += count
+        if self.rows > self.limits.rows:
+            message = f"The file has more than {self.limits.rows:,} rows, the most that are read."
+            raise TooLarge("rows", self.limits.rows, message)
+
+    def add(self, lines: Integers, prompts: Integers, outputs: Integers) -> None:
+        self.lines.append(lines.astype(np.int32))
+        self.prompts.append(prompts.astype(np.int32))
+        self.outputs.append(outputs.astype(np.int32))
+
+    def add_hashes(self, flat: NDArray[np.uint64], counts: NDArray[np.int32]) -> None:
+        self.hashes_read += len(flat)
+        if self.hashes_read > self.limits.hash_ids:
+            message = f"The file has more than {self.limits.hash_ids:,} hash_ids, the most that are read."
+            raise TooLarge("hash_ids", self.limits.hash_ids, message)
+        self.hashes.append(flat)
+        self.hash_counts.append(counts)
+
+    def class_code(self, name: str) -> int | None:
+        """The number of a class, in order of appearance; None where there are too many."""
+        if name not in self.class_codes and len(self.class_codes) >= MAX_CLASSES:
+            return None
+        return self.class_codes.setdefault(name, len(self.class_codes))
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def joined(chunks: list[NDArray[_Scalar]]) -> NDArray[_Scalar]:
+    """One array of all chunks; the list is emptied, so that the chunks do not stay beside it."""
+    array = np.concatenate(chunks)
+    chunks.clear()
+    return array

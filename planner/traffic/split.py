@@ -1,0 +1,157 @@
+"""CSV and its relatives taken apart: blocks of whole lines -> where the wanted fields are.
+
+Most files hold no quotes. Then a delimiter is a delimiter wherever it stands, and three comparisons over a
+block find all its fields at once. From the first quote on, Python's csv module takes the lines apart instead
+(a quoted field may hold delimiters and line ends), and its fields are laid out the same way.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import numpy as np
+
+from planner.traffic.columns import Columns
+from planner.traffic.layout import Layout
+from planner.traffic.model import Integers
+from planner.traffic.numbers import Bytes, Positions, trimmed
+from planner.traffic.problems import Problems
+from planner.traffic.stream import decoded
+
+_BATCH_ROWS = 20_000
+Field = tuple[Positions, Positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows with as many fields as the header: their line numbers, int64[K], and for each wanted column the
+    starts and ends of its fields in `data`."""
+
+    data: Bytes
+    lines: Integers
+    fields: tuple[Field, ...]
+
+
+def batches(
+    blocks: Iterator[tuple[int, bytes]],
+    layout: Layout,
+    places: tuple[int, ...],
+    columns: Columns,
+    problems: Problems,
+) -> Iterator[Batch]:
+    """The rows after the header, with the fields at `places`. Counts rows and blank lines in `columns`;
+    rows of another width go to `problems`. TooLarge over the cap on rows."""
+    for line, block in blocks:
+        if b'"' in block:
+            yield from _quoted(line, chain([(line, block)], blocks), layout, places, columns, problems)
+            return
+        yield _plain(line, block, layout, places, columns, problems)
+
+
+def _plain(
+    first_line: int,
+    block: bytes,
+    layout: Layout,
+    places: tuple[int, ...],
+    columns: Columns,
+    problems: Problems,
+) -> Batch:
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == 10)
+    starts = np.concatenate((np.zeros(1, np.intp), ends[:-1] + 1))
+    ends = ends - ((ends > starts) & (data[ends - 1] == 13))
+    lines = np.arange(first_line, first_line + len(ends))
+    filled = ends > starts
+    if not filled.all():
+        columns.blank_lines.extend(lines[~filled].tolist())
+        starts, ends, lines = starts[filled], ends[filled], lines[filled]
+    columns.count_rows(len(starts))
+    delimiters = np.flatnonzero(data == ord(layout.delimiter))
+    first = np.searchsorted(delimiters, starts)
+    width = np.searchsorted(delimiters, ends) - first + 1
+    whole = width == len(layout.header)
+    if not whole.all():
+        for index in np.flatnonzero(~whole).tolist():
+            _wrong_width(problems, int(lines[index]), int(width[index]), layout)
+        starts, ends, lines, first = starts[whole], ends[whole], lines[whole], first[whole]
+    last = len(layout.header) - 1
+    fields = tuple(
+        trimmed(
+            data,
+            delimiters[first + place - 1] + 1 if place else starts,
+            delimiters[first + place] if place < last else ends,
+        )
+        for place in places
+    )
+    return Batch(data, lines, fields)
+
+
+def _quoted(
+    first_line: int,
+    blocks: Iterator[tuple[int, bytes]],
+    layout: Layout,
+    places: tuple[int, ...],
+    columns: Columns,
+    problems: Problems,
+) -> Iterator[Batch]:
+    rows = _records(first_line, blocks, layout, columns, problems)
+    while batch := list(islice(rows, _BATCH_ROWS)):
+        parts: list[bytes] = []
+        fields: list[Field] = []
+        offset = 0
+        for place in places:
+            # A line end inside a field becomes a blank: no number holds one, so none is changed by it.
+            cells = [row[place].replace("\n", " ").replace("\r", " ").encode() for _, row in batch]
+            ends = offset - 1 + np.cumsum([len(cell) + 1 for cell in cells])
+            fields.append((np.concatenate(([offset], ends[:-1] + 1)), ends))
+            parts.extend(cells)
+            offset = int(ends[-1]) + 1
+        data = np.frombuffer(b"\n".join(parts) + b"\n", np.uint8)
+        lines = np.array([line for line, _ in batch], np.int64)
+        yield Batch(data, lines, tuple(trimmed(data, *field) for field in fields))
+
+
+def _records(
+    first_line: int,
+    blocks: Iterator[tuple[int, bytes]],
+    layout: Layout,
+    columns: Columns,
+    problems: Problems,
+) -> Iterator[tuple[int, list[str]]]:
+    """(line, fields) of every row as wide as the header."""
+    reader = csv.reader(_text_lines(blocks), delimiter=layout.delimiter, strict=True)
+    consumed = 0
+    while True:
+        line = first_line + consumed
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problems.add(line, None, f"the quoting is broken ({error})", "bad_quotes")
+            problems.stop()
+        if reader.line_num - consumed > 1:
+            columns.multiline_lines.append(line)
+        consumed = reader.line_num
+        if not row:
+            columns.blank_lines.append(line)
+            continue
+        columns.count_rows(1)
+        if len(row) != len(layout.header):
+            _wrong_width(problems, line, len(row), layout)
+            continue
+        yield line, row
+
+
+def _text_lines(blocks: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+    for _, block in blocks:
+        for line in block.split(b"\n")[:-1]:
+            yield decoded(line) + "\n"
+
+
+def _wrong_width(problems: Problems, line: int, found: int, layout: Layout) -> None:
+    fields = "field" if found == 1 else "fields"
+    problems.add(line, None, f"{found} {fields} where the header has {len(layout.header)}", "wrong_width")
