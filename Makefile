@@ -24,9 +24,9 @@ $(PY):
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing (Debian: apt install python3-venv)"; exit 2; }
 
 $(VENV)/.runtime: requirements.lock requirements-engine.lock | $(PY)
-	@echo "Installing the planner (about 160 MB of downloads) ..."
+	@echo "Installing the planner (about 150 MB of downloads) ..."
 	@$(PIP) --require-hashes -r requirements.lock
-	@echo "Installing the torch engine (about 200 MB as a CPU build, 3 GB with CUDA; TORCH_PIP_ARGS chooses) ..."
+	@echo "Installing the torch engine (200 MB as a CPU build, 2.7 GB with CUDA; README.md: TORCH_PIP_ARGS) ..."
 	@$(PIP) $(TORCH_PIP_ARGS) -r requirements-engine.lock
 	@touch $@
 
@@ -73,5 +73,5 @@ lock: install-dev ## resolve requirements*.in again
 	$(VENV)/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
 		--no-emit-find-links --no-emit-trusted-host -o requirements-dev.lock requirements-dev.in
 
-clean: ## remove .venv and var
-	rm -rf $(VENV) var staticfiles
+clean: ## remove .venv and caches; what you measured, in var/, stays
+	rm -rf $(VENV) staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,146 @@
+"""A whole installation for one test module: its own data directory, database and queue, real worker processes.
+
+Embedded (SQLite, files) by default. Where DATABASE_URL or REDIS_URL is set, a temporary database on that server and
+an unused database number of that Redis.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+import redis
+
+from config import tree, warden
+from tests.ops.services import postgres_database, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Stack:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder, self.tag = folder, f"test-{folder.name}-{os.getpid()}"
+        self._environment = environment | {warden.TAG: self.tag}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._driver: subprocess.Popen[str] | None = None
+
+    def manage(self, *words: str) -> None:
+        subprocess.run(
+            [sys.executable, "manage.py", *words], cwd=ROOT, env=self._environment, check=True, timeout=120
+        )
+
+    def start(self, name: str) -> subprocess.Popen[bytes]:
+        """Starts a service of the process tree (device, default, beat) and, for a worker, waits until it is ready."""
+        [service] = [service for service in tree.services(listen_fd=0) if service.name == name]
+        before = len(self.log(name))
+        with self._log_path(name).open("ab") as log:
+            process = subprocess.Popen(
+                service.argv, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        self.processes[name] = process
+        words = "beat: Starting" if name == "beat" else "ready."
+        wait_for(lambda: words in self.log(name)[before:], 60, f"{name}:\n{self.log(name)}")
+        return process
+
+    def stop(self, name: str) -> None:
+        """As the supervisor would: asks politely, then by force."""
+        process = self.processes.pop(name)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def children(self, name: str) -> list[int]:
+        """Process ids of the pool children of a worker."""
+        tasks = Path(f"/proc/{self.processes[name].pid}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
+    def log(self, name: str) -> str:
+        path = self._log_path(name)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _log_path(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """A call of tests/jobs/driver.py, which is a process too, as the web server would be."""
+        if self._driver is None:
+            self._driver = subprocess.Popen(
+                [sys.executable, "-m", "tests.jobs.driver"], cwd=ROOT, env=self._environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log_path("driver").open("ab"),
+            )  # fmt: skip
+        assert self._driver.stdin is not None and self._driver.stdout is not None
+        self._driver.stdin.write(json.dumps({"call": name, "arguments": arguments}) + "\n")
+        self._driver.stdin.flush()
+        line = self._driver.stdout.readline()
+        assert line, self.log("driver")
+        answer = json.loads(line)
+        assert "error" not in answer, answer["error"]
+        return answer["value"]
+
+    def wait_for_status(self, pk: str, *statuses: str, timeout_s: float = 60.0) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+
+        def reached() -> bool:
+            row.update(self.call("row", pk=pk))
+            return row["status"] in statuses
+
+        wait_for(reached, timeout_s, f"{statuses}; the row is {row}\n{self.log('device')[-3000:]}")
+        return row
+
+    def end(self) -> None:
+        if self._driver is not None:
+            self._driver.communicate()
+        warden.end(self.tag, [process.pid for process in self.processes.values()], 5.0, self._reap)
+        self._reap()
+
+    def _reap(self) -> None:
+        for process in self.processes.values():
+            process.poll()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Stack]:
+    """A migrated installation without workers; everything it started has ended afterwards."""
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "REDIS_URL")
+    }
+    environment |= {
+        "RIDGELINE_MODE": "single", "RIDGELINE_DATA_DIR": str(folder / "data"),
+        "RIDGELINE_LOCK_DIR": str(folder / "locks"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    }  # fmt: skip
+    with ExitStack() as stack:
+        if os.environ.get("DATABASE_URL"):
+            environment["DATABASE_URL"] = stack.enter_context(postgres_database())
+        if url := os.environ.get("REDIS_URL"):
+            environment["REDIS_URL"] = stack.enter_context(_unused_redis(url))
+        installation = Stack(folder, environment)
+        stack.callback(installation.end)
+        installation.manage("migrate", "--verbosity", "0")
+        yield installation
+
+
+@contextmanager
+def _unused_redis(url: str) -> Iterator[str]:
+    for number in range(15, 0, -1):
+        numbered = urlunsplit(urlsplit(url)._replace(path=f"/{number}"))
+        with redis.Redis.from_url(numbered) as client:
+            if client.dbsize() == 0:
+                try:
+                    yield numbered
+                finally:
+                    client.flushdb()
+                return
+    pytest.skip("no unused database on REDIS_URL")
