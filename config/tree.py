@@ -119,12 +119,13 @@ def is_loopback(host: str) -> bool:
 
 
 def answers(url: str) -> bool:
-    """Whether the web server at ``url`` says it is well."""
+    """Whether the web server at ``url`` answers and is well. With several people it may send this plain request
+    to https or refuse its host name: an answer all the same."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=3)
     try:
         connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
+        return connection.getresponse().status < 500
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -38,13 +38,13 @@ def refused(data_dir: Path, *words: str, **more: str) -> str:
 
 
 @contextmanager
-def serving(data_dir: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(data_dir: Path, port: int, **more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running ``serve`` and its URL."""
     out = data_dir.parent / "serve.out"
     with out.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-u", "manage.py", "serve", "--port", str(port)], cwd=ROOT, text=True,
-            env=environment(data_dir), stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env=environment(data_dir, **more), stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     try:
         found = wait_for(
@@ -112,8 +112,13 @@ def test_a_killed_tree_leaves_nothing_and_its_directory_can_be_served_again(tmp_
         wait_for(lambda: not of(data_dir), 20, "the warden to end the tree")
         assert time.monotonic() - started_s < 20
         assert not tree.answers(url)
-    with serving(data_dir, free_port()) as (_, url):
+    several_people = {
+        "RIDGELINE_MODE": "multi", "SECRET_KEY": "abcdefgh" * 8, "ALLOWED_HOSTS": "ridgeline.example",
+        "STATIC_ROOT": str(tmp_path / "static"),
+    }  # fmt: skip
+    with serving(data_dir, free_port(), **several_people) as (_, url):
         assert tree.answers(url)
+        assert (tmp_path / "static" / "app.css").exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
