@@ -21,6 +21,7 @@ from planner.search.space import (
     SearchSpace,
     SpaceError,
     default_space,
+    default_space_of,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Verdict",
     "check_objectives",
     "default_space",
+    "default_space_of",
     "parse_objective",
     "parse_objectives",
     "plan",

@@ -8,7 +8,7 @@ taken as given, so this says nothing about another day's requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
@@ -24,11 +24,24 @@ _ALONE_REQUESTS: Final = 2_000
 _ALONE_SPACING_S: Final = 1e5
 
 
+class Spread(Protocol):
+    """`scale`: standard deviation of log(measured / predicted) of points that a refit had not seen."""
+
+    @property
+    def scale(self) -> float: ...
+
+
 class StepTimes(Protocol):
     """The part of `StepTimeModel` that plans use."""
 
     @property
-    def refits(self) -> int: ...
+    def refits(self) -> Sized: ...
+
+    @property
+    def decode_spread(self) -> Spread: ...
+
+    @property
+    def chunk_spread(self) -> Spread: ...
 
     def arrays(self, refit: int | None = None) -> StepTimeArrays: ...
 
@@ -72,9 +85,14 @@ def confidence(
 
 def pick_refits(model: StepTimes, count: int, seed: int) -> list[int]:
     """`count` of the model's refits (all, if it has fewer), drawn with `seed`, in ascending order."""
-    available = model.refits
+    available = len(model.refits)
     drawn = np.random.default_rng(seed).choice(available, size=min(count, available), replace=False)
     return sorted(drawn.tolist())
+
+
+def error_band(model: StepTimes) -> float:
+    """The model's relative error where it is worse, decode or chunk steps: what it cannot tell apart."""
+    return max(model.decode_spread.scale, model.chunk_spread.scale)
 
 
 def alone(bench: Bench, knobs: VllmKnobs) -> Mapping[str, float]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from calibration.architecture import Architecture
 from planner.search.answer import Question, answer
-from planner.search.confidence import StepTimes, pick_refits
+from planner.search.confidence import StepTimes, error_band, pick_refits
 from planner.search.evaluate import Bench, Requests, Simulate
 from planner.search.inputs import sha256, traffic_inputs
 from planner.search.ladder import OnProgress, climb_all
@@ -30,7 +30,6 @@ from planner.simulation.kernel import simulate as simulate_compiled
 from planner.traffic import Traffic
 
 DEFAULT_REFITS: Final = 20
-DEFAULT_ERROR_BAND: Final = 0.04
 _LISTED_EXCLUSIONS: Final = 20
 
 
@@ -56,7 +55,7 @@ def plan(
     device: str = "",
     max_model_len: int | None = None,
     host_gap_s: float = 0.0,
-    error_band: float = DEFAULT_ERROR_BAND,
+    band: float | None = None,
     refits: int = DEFAULT_REFITS,
     threads: int | None = None,
     on_progress: OnProgress = lambda done, total, message: None,
@@ -67,9 +66,10 @@ def plan(
 
     kv_tokens: KV pool of one replica as measured, the block vLLM reserves included. space: default what the
     calibration covers, on up to `max_replicas` replicas. max_model_len: default the most that model and pool
-    allow. host_gap_s is added to each step. error_band: relative error of the step-time model, below which two
-    margins are a tie. refits: how many of the model's bootstrap refits the finalists are simulated with, drawn
-    with `seed`. `should_stop` is asked between simulations; a stopped plan has `complete` False and says so.
+    allow. host_gap_s is added to each step. band: share of a limit below which two margins are a tie; default
+    the error of the step-time model. refits: how many of the model's bootstrap refits the finalists are
+    simulated with, drawn with `seed`. `should_stop` is asked between simulations; a stopped plan has `complete`
+    False and says so.
     Raises ObjectiveError, SpaceError or PlanError for unusable inputs, each with field and message.
     """
     goals = check_objectives(tuple(objectives))
@@ -90,7 +90,7 @@ def plan(
         subject=architecture.name + (f" on {device}" if device else ""),
         max_model_len=longest,
         max_replicas=most_replicas,
-        band=error_band,
+        band=error_band(model) if band is None else band,
         refits=pick_refits(model, refits, seed),
         threads=workers,
         combinations=found,
@@ -110,7 +110,7 @@ def plan(
         "space": space.to_dict(),
         "seed": seed,
         "host_gap_s": host_gap_s,
-        "error_band": error_band,
+        "band": question.band,
         "refits": refits,
     }
     return PlanResult(

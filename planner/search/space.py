@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from calibration.steptime import StepTimeArrays
+from calibration.steptime import StepTimeArrays, StepTimeModel
 from planner.serving_engines import vllm
 from planner.simulation.knobs import VllmKnobs
 
@@ -136,6 +136,11 @@ def default_space(bounds: Bounds, max_replicas: int = DEFAULT_MAX_REPLICAS) -> S
         max_num_seqs=_octaves(bounds.batch),
         max_replicas=max_replicas,
     )
+
+
+def default_space_of(model: Mapping[str, Any], max_replicas: int = DEFAULT_MAX_REPLICAS) -> SearchSpace:
+    """`default_space` of a stored model (`StepTimeModel.to_dict`)."""
+    return default_space(Bounds.of(StepTimeModel.from_dict(model).arrays()), max_replicas)
 
 
 def _octaves(limit: int, span: int = 16) -> tuple[int, ...]:

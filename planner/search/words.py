@@ -79,7 +79,7 @@ def remarks(
         if tied:
             found.append(
                 f"{tied} other combination{'s' if tied > 1 else ''} on as many replicas cannot be told from it: "
-                f"the worst margins differ by less than {100 * band:g} % of the limit, the error of the step-time "
+                f"the worst margins differ by less than {100 * band:.2g} % of the limit, the error of the step-time "
                 "model. The one nearest to vLLM's defaults is shown."
             )
     uncovered = sum(1 for climb in climbed.climbs if climb.last and climb.last.status == "not covered")
@@ -111,7 +111,7 @@ def _about(finalist: Finalist, band: float) -> list[str]:
             )
         if p.margin is not None and abs(p.margin) <= band:
             found.append(
-                f"{o.label} is within {100 * band:g} % of its limit, less than the error of the step-time model: "
+                f"{o.label} is within {100 * band:.2g} % of its limit, less than the error of the step-time model: "
                 "it could fall on either side."
             )
     if finalist.refits:

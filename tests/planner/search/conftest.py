@@ -15,12 +15,19 @@ from planner.traffic import Traffic
 
 
 @dataclass(frozen=True)
+class KnownSpread:
+    scale: float = 0.04
+
+
+@dataclass(frozen=True)
 class KnownModel:
     """A step-time model whose refit k is slower by `spread * k`."""
 
     base: StepTimeArrays
     spread: float = 0.01
-    refits: int = 8
+    refits: range = range(8)
+    decode_spread: KnownSpread = KnownSpread(0.02)
+    chunk_spread: KnownSpread = KnownSpread(0.04)
 
     def arrays(self, refit: int | None = None) -> StepTimeArrays:
         factor = 1.0 + self.spread * (refit or 0)

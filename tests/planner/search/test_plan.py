@@ -156,7 +156,7 @@ def test_margins_inside_the_error_band_go_to_the_simpler_configuration(
     assert choice.candidate.knobs.max_num_batched_tokens == 1024
     assert choice.candidate.knobs.max_num_seqs == 64
     assert choice.candidate.knobs.long_prefill_token_threshold == 0
-    strict = ask("ttft:p50:5", requests=idle, error_band=0.0).verdict
+    strict = ask("ttft:p50:5", requests=idle, band=0.0).verdict
     assert strict.choice is not None
 
 
