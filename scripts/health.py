@@ -1,4 +1,4 @@
-"""``python scripts/health.py web|worker|beat``: exit 0 when that service of this container is well, 1 otherwise.
+"""``python scripts/health.py web|device|default|beat``: exit 0 when that service of this container is well.
 
 The health checks of docker-compose.yml. The web server is asked as the TLS proxy would ask it; a worker answers a
 ping over the broker; beat is well while the sweep of jobs was sent within the last minutes.
@@ -11,6 +11,7 @@ import socket
 import sys
 import urllib.request
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -26,11 +27,11 @@ def web() -> bool:
         return response.status == 200
 
 
-def worker() -> bool:
+def worker(queue: str) -> bool:
     from config.celery import app
 
-    answers = app.control.inspect(timeout=8).ping() or {}
-    return any(name.partition("@")[2] == socket.gethostname() for name in answers)
+    name = f"{queue}@{socket.gethostname()}"
+    return bool(app.control.broadcast("ping", reply=True, destination=[name], timeout=8, limit=1))
 
 
 def beat() -> bool:
@@ -49,7 +50,9 @@ def beat() -> bool:
 
 
 if __name__ == "__main__":
-    checks = {"web": web, "worker": worker, "beat": beat}
+    checks = {
+        "web": web, "beat": beat, "device": partial(worker, "device"), "default": partial(worker, "default"),
+    }  # fmt: skip
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(f"usage: health.py {'|'.join(checks)}")
     try:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +110,13 @@ def ended(processes: dict[str, subprocess.Popen[bytes]]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in processes.values():
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                try:
+        for number, wait_s in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+            for process in processes.values():
+                with suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
-                    process.wait(timeout=5)
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    continue
+            for process in processes.values():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=wait_s)
 
 
 @pytest.mark.worker
