@@ -4,12 +4,13 @@ A step is inside when every feature lies between its measured minimum and maximu
 (log1p n, log1p C, log1p P) lies in the convex hull of the measured ones. Decode-only steps all lie on the face
 P = 0, where the hull is, for each whole n, an interval of C: two comparisons and no logarithm.
 
-Three inferences widen it, each from a measured step to one that costs nearly the same. The first two start
-from steps of which attention is a small share (SMALL_SHARE), so that no more than this share is at stake:
- * less attention at the same n: fewer query-key pairs (several short prompts instead of a long one) or shorter
-   decode contexts cost less, and at most that share less;
- * a chunk of one token after c cached ones does a decode's work: a decode step stands for b such chunks (the
-   last tokens of a prompt) with C = 0 and P = C + b;
+Four inferences widen it, each from a measured step to one that costs nearly the same:
+ * less attention at the same n costs less, and no more than its part less: fewer query-key pairs (several short
+   prompts instead of a long one) or shorter decode contexts are inside until AT_STAKE of the measured step's
+   time has gone;
+ * a prompt between two measured lengths has P = n(n+1)/2, which straight edges in log1p miss by CURVE at most;
+ * a chunk of one token after c cached ones does a decode's work: a decode step of which attention is no more
+   than that stands for b such chunks (the last tokens of a prompt) with C = 0 and P = C + b;
  * no row need sample (S from 0): the price of a logit row is known and never negative.
 """
 
@@ -25,8 +26,11 @@ from calibration.steptime.shapes import StepFeatures
 
 Floats = NDArray[np.float64]
 
-#: Largest share of a step's time that attention may have for the step to stand for one with less of it.
-SMALL_SHARE = 0.10
+#: Share of a measured step's time by which a step that it stands for may be cheaper.
+AT_STAKE = 0.10
+#: Longest step a calibration may cover: the model's tables have one entry per token.
+MAX_TOKENS = 2**20
+CURVE = 0.03  # of P
 _SLACK = 1e-9  # in log units: keeps the measured points themselves inside
 _FLAT = 1e-4  # extent below which the points do not span a direction
 
@@ -46,32 +50,35 @@ class Hull:
             return np.full(n.shape, np.inf), np.full(n.shape, -np.inf)
         at, x = np.log1p(n), np.log1p(self.decode)
         inside = (at >= x[:, 0].min() - _SLACK) & (at <= x[:, 0].max() + _SLACK)
-        low = np.where(inside, np.expm1(_chain(x, at, lower=True)), np.inf)
-        high = np.where(inside, np.expm1(_chain(x, at, lower=False)), -np.inf)
         # Contexts are whole tokens: a hair of slack must neither add nor lose one.
-        return np.where(inside, low - _SLACK * (1 + low), low), np.where(inside, high + _SLACK * (1 + high), high)
+        low, high = np.expm1(_chain(x, at, lower=True)), np.expm1(_chain(x, at, lower=False))
+        low, high = low - _SLACK * (1 + low), high + _SLACK * (1 + high)
+        return np.where(inside, low, np.inf), np.where(inside, high, -np.inf)
 
 
 def build_hull(features: StepFeatures, attention_share: Floats) -> Hull:
     """Hull of the fitted points. `attention_share`: share of each step's seconds spent in its attention."""
     matrix = features.matrix()
     low, high = matrix.min(axis=0), matrix.max(axis=0)
-    low[2] = 0.0
     chunk = features.has_chunk
-    small = attention_share <= SMALL_SHARE
-    fewer = features[chunk & small]
-    alike = features[~chunk & small]
-    none = np.zeros(len(alike))
-    points = [np.column_stack([features.n, features.C, features.P])]
-    points.append(np.column_stack([fewer.n, fewer.C, fewer.n - fewer.b]))
-    points.append(np.column_stack([alike.n, none, none]))
-    points.append(np.column_stack([alike.n, none, alike.C + alike.b]))
-    decode = np.column_stack([np.r_[features.n[~chunk], alike.n], np.r_[features.C[~chunk], none]])
-    if len(alike):
-        low[[3, 4]] = 0.0
-        if chunk.any():
-            low[[1, 6]] = 0.0
+    kept = np.maximum(0.0, 1.0 - AT_STAKE / np.maximum(attention_share, 1e-9))  # of the pairs or contexts
+    fewer = np.maximum(features.P * kept, features.n - features.b)[chunk]
+    shorter = (features.C * kept)[~chunk]
+    alike = features[~chunk & (attention_share <= AT_STAKE)]
+    n, C, P = (matrix[:, i] for i in (0, 3, 5))
+    points = [
+        np.column_stack([n, C, P])[~chunk],
+        np.column_stack([n[chunk], C[chunk], fewer]),
+        np.column_stack([n[chunk], C[chunk], P[chunk] * (1 + CURVE)]),
+        np.column_stack([n[~chunk], shorter, np.zeros(len(shorter))]),
+        np.column_stack([alike.n, np.zeros(len(alike)), alike.C + alike.b]),
+    ]
+    low[2] = 0.0
+    low[[3, 4]] = np.minimum(low[[3, 4]], (matrix[:, [3, 4]] * kept[:, None]).min(axis=0))
+    if len(alike) and chunk.any():
+        low[[1, 3, 4, 6]] = 0.0
     facets = _facets(np.log1p(np.vstack(points))) if chunk.any() else np.zeros((0, 4))
+    decode = np.column_stack([np.r_[n[~chunk], n[~chunk]], np.r_[C[~chunk], shorter]])
     return Hull(low, high, facets, decode)
 
 

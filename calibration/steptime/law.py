@@ -25,7 +25,6 @@ Floats = NDArray[np.float64]
 
 PARAMETERS = ("k0", "w0", "g", "h", "s", "kb", "kS", "a0", "ad", "ac", "a1", "km", "lam", "am", "bp")
 INDEX = {name: i for i, name in enumerate(PARAMETERS)}
-DECODE_POWER, MIXED_POWER = 4, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,17 @@ class Tokens:
     ramp: int = 1
     padded_sizes: tuple[int, ...] = ()
 
-    def padded(self, features: StepFeatures) -> Floats:
-        """n, padded up to the next captured size in steps without a chunk; beyond the largest, n itself."""
+    def pad(self, n: Floats) -> Floats:
+        """n of a step without a chunk, padded to the next captured size; beyond the largest, n itself."""
         if not self.padded_sizes:
-            return features.n
+            return n
         sizes = np.append(np.asarray(self.padded_sizes, dtype=np.float64), np.inf)
-        padded = sizes[np.searchsorted(sizes, features.n)]
-        return np.where(features.has_chunk | np.isinf(padded), features.n, padded)
+        padded = sizes[np.searchsorted(sizes, n)]
+        return np.asarray(np.where(np.isinf(padded), n, padded))
+
+    def padded(self, features: StepFeatures) -> Floats:
+        """n of each step as its kernels see it: padded where there is no chunk."""
+        return np.asarray(np.where(features.has_chunk, features.n, self.pad(features.n)))
 
     def stairs(self, n: Floats) -> Floats:
         """Tokens of finished steps below n: rises by one tile over `ramp` tokens past each multiple of it."""
@@ -105,6 +108,15 @@ def seconds_and_slopes(theta: Floats, tokens: Tokens, features: StepFeatures) ->
         axis=-1,
     )
     return seconds, slopes
+
+
+def attention_s(theta: Floats, features: StepFeatures) -> Floats:
+    """Seconds of a step that grow with contexts, prefixes and pairs (not the fixed prices of a chunk or a row)."""
+    value = dict(zip(PARAMETERS, theta, strict=True))
+    decode = ((value["ad"] * features.C) ** 4 + (value["ac"] * features.cmax) ** 4) ** 0.25
+    pairs = value["am"] * features.C + value["bp"] * features.P
+    mixed = np.cbrt((value["lam"] * features.kvm) ** 3 + pairs**3)
+    return np.asarray(np.where(features.has_chunk, mixed, decode))
 
 
 def _norm(a: float, b: Floats, power: float) -> Floats:

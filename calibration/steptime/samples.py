@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from calibration.steptime.shapes import Kind, StepShape
 
-#: What a sample is for. "fit" and "retry" are fitted; "heldout" and "retry_heldout" are scored, never fitted.
-ROLES = ("fit", "heldout", "sentinel", "retry", "retry_heldout")
+#: What a sample is for: fitted, scored and never fitted, or repeated to notice drift.
+FITTED_ROLES = ("fit", "retry")
+HELDOUT_ROLES = ("heldout", "retry_heldout")
+ROLES = (*FITTED_ROLES, *HELDOUT_ROLES, "sentinel")
 _RESAMPLES = 400
 
 

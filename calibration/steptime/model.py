@@ -1,0 +1,117 @@
+"""The fitted step-time model: what it predicts, how sure it is, and where it was measured.
+
+An interval joins two things in log space: how far the bootstrap refits disagree at this very step (large where
+points are far) and how far measured points lie from refits that did not see them. Student's t with the number of
+those points widens it where they are few. Parameters are not shown with intervals: many parameter vectors fit
+equally well, predictions are what the points determine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from calibration.steptime import scalar
+from calibration.steptime.check import TOLERANCE, CheckModel
+from calibration.steptime.hull import Hull
+from calibration.steptime.law import INDEX, Tokens, roofline_s, seconds_and_slopes
+from calibration.steptime.scalar import StepTimeArrays
+from calibration.steptime.shapes import StepFeatures
+from calibration.steptime.vectorised import steps_seconds
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard deviation of log(measured/model) of points a refit did not see, and how many there were."""
+
+    scale: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimeModel:
+    """Made by `fitting.fit`; all that a calibration publishes about step times."""
+
+    theta: Floats  # [parameters], order of law.PARAMETERS
+    refits: Floats  # [bootstrap, parameters]
+    tokens: Tokens
+    check: CheckModel
+    hull: Hull
+    residual_s: Floats  # small_batches' table
+    decode_spread: Spread
+    chunk_spread: Spread
+    seed: int
+    fitted: int  # points
+    staircase_losses: dict[str, float]  # left-out loss of each tile/ramp tried
+
+    def predict_s(self, features: StepFeatures) -> Floats:
+        """Seconds of each step; outside the measured box those of its nearest step."""
+        return steps_seconds(self.arrays(), features)[0]
+
+    def covered(self, features: StepFeatures) -> NDArray[np.bool_]:
+        """Whether each step is inside the hull and both models agree on it."""
+        return steps_seconds(self.arrays(), features)[1]
+
+    def interval_s(self, features: StepFeatures, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Prediction interval [s] for the median of a step's repeats, at `level` in (0, 1)."""
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"a level lies between 0 and 1, {level} does not")
+        arrays = self.arrays()
+        inside = StepFeatures.from_matrix(np.clip(features.matrix(), arrays.low, arrays.high))
+        chunk = inside.has_chunk
+        logs = np.log([seconds_and_slopes(theta, self.tokens, inside)[0] for theta in self.refits])
+        disagreement = logs.var(axis=0, ddof=1) if len(self.refits) > 1 else np.zeros(len(chunk))
+        scale = np.where(chunk, self.chunk_spread.scale, self.decode_spread.scale)
+        freedom = np.maximum(np.where(chunk, self.chunk_spread.points, self.decode_spread.points) - 1, 1)
+        half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(scale**2 + disagreement)
+        seconds = steps_seconds(arrays, features)[0]
+        return seconds * np.exp(-half), seconds * np.exp(half)
+
+    def arrays(self, refit: int | None = None) -> StepTimeArrays:
+        """Flat arrays for `scalar.step_seconds`, of the fit or of one of its bootstrap refits."""
+        theta = self.theta if refit is None else self.refits[refit]
+        value = {name: theta[i] for name, i in INDEX.items()}
+        n = np.arange(int(self.hull.high[0]) + 1, dtype=np.float64)
+        padded = self.tokens.pad(n)
+        prices = np.zeros(scalar.THETA_SIZE)
+        prices[[scalar.ROW_S, scalar.LOGIT_S]] = value["kb"], value["kS"]
+        prices[[scalar.FLOOR_4, scalar.DECODE_S, scalar.LONGEST_S]] = value["a0"] ** 4, value["ad"], value["ac"]
+        prices[[scalar.MIXED_S, scalar.MIXED_ROW_S]] = value["a1"], value["km"]
+        prices[[scalar.KV_S, scalar.MIXED_DECODE_S, scalar.PAIR_S]] = value["lam"], value["am"], value["bp"]
+        prices[scalar.CHECK_TOLERANCE] = TOLERANCE
+        context_low, context_high = self.hull.decode_interval(n)
+        return StepTimeArrays(
+            low=self.hull.low,
+            high=self.hull.high,
+            theta=prices,
+            decode_tokens_s=value["k0"] + roofline_s(theta, self.tokens, padded),
+            chunk_tokens_s=value["k0"] + roofline_s(theta, self.tokens, n),
+            residual_s=self.residual_s,
+            check_decode_s=self.check.tokens_s(padded, self.tokens),
+            check_chunk_s=self.check.tokens_s(n, self.tokens),
+            check=np.array(self.check.prices),
+            decode_context_low=context_low,
+            decode_context_high=context_high,
+            log_tokens=np.log1p(n),
+            facets=self.hull.facets,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe form: finite numbers, text, lists; `from_dict` gives the same model back exactly."""
+        from calibration.steptime.model_json import model_to_dict  # it imports this module
+
+        return model_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StepTimeModel:
+        """Inverse of `to_dict`; raises model_json.ModelFormatError with the field that is wrong."""
+        from calibration.steptime.model_json import model_from_dict
+
+        return model_from_dict(data)

@@ -1,0 +1,189 @@
+"""Fitting the law: robust least squares on log ratios, a staircase only where it predicts better, a bootstrap.
+
+The loss is soft-L1 of log(model/measured) at 3 %, so that a contended sample pulls little, with a weak prior
+that holds what the points cannot tell (one parameter vector of many that fit equally well). Pure decode is most
+of a real run but few of the shapes one can list: its points get at least DECODE_SHARE of the weight.
+Whether matmul's tiles show is decided by cross-validation among the fitted points: the staircase must beat
+none by a standard error. Nothing here ever sees a held-out sample. Seeded: the same samples, the same fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from calibration.steptime.law import INDEX, PARAMETERS, Tokens, seconds_and_slopes
+from calibration.steptime.samples import StepSample
+from calibration.steptime.shapes import StepFeatures, features_of
+from calibration.steptime.starting import starting_points
+
+Floats = NDArray[np.float64]
+
+LOSS_SCALE = 0.03  # log ratio at which the loss turns from square to absolute
+PRIOR_WIDTH = 2.0  # in log units (a factor of 7)
+FARTHEST = 14.0  # log units from the prior's centre within which parameters are sought (a factor of 1e6)
+DECODE_SHARE = 0.45
+CI_SCALE = 0.05  # relative interval half-width at which a sample's weight is halved
+FOLDS = 8
+TILES = ((128, 1), (256, 1), (128, 16), (256, 16))  # (tile, ramp) tried against none
+MIN_GAIN = 0.1  # share of the left-out loss that a staircase must save, besides a standard error
+MIN_POINTS = 6
+
+
+class FitError(ValueError):
+    """The samples cannot be fitted; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What is fitted, N points."""
+
+    features: StepFeatures
+    seconds: Floats  # medians
+    noise: Floats  # relative half-width of the median's interval; inf for a single repeat
+    weights: Floats  # mean 1
+    group: NDArray[np.int64]  # 0 decode, 1 prefill, 2 mixed: resampled and left out group by group
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def take(self, rows: NDArray[np.int64]) -> Data:
+        return Data(
+            self.features[rows], self.seconds[rows], self.noise[rows], self.weights[rows], self.group[rows]
+        )
+
+
+def prepare(samples: Sequence[StepSample]) -> Data:
+    """Features, medians and weights of `samples`, all of which are fitted. Raises FitError if too few."""
+    shapes = {s.shape for s in samples}
+    if len(shapes) < MIN_POINTS:
+        raise FitError(f"a fit needs at least {MIN_POINTS} different step shapes, there are {len(shapes)}")
+    features = features_of(s.shape for s in samples)
+    seconds = np.array([s.median_s for s in samples])
+    noise = np.array([s.ci_half_width for s in samples])
+    weights = 1.0 / (1.0 + (np.where(np.isfinite(noise), noise, 0.0) / CI_SCALE) ** 2)
+    chunk = features.has_chunk
+    decode, others = weights[~chunk].sum(), weights[chunk].sum()
+    if decode > 0 and others > 0:
+        weights[~chunk] *= max(1.0, DECODE_SHARE / (1 - DECODE_SHARE) * others / decode)
+    group = np.where(chunk, np.where(features.b > 0, 2, 1), 0)
+    return Data(features, seconds, noise, weights / weights.mean(), group)
+
+
+def solve(data: Data, tokens: Tokens, start: Floats, centre: Floats, evaluations: int = 60) -> tuple[Floats, float]:
+    """The parameters of least loss from `start`, and that loss. `centre`: the prior's, in parameters."""
+    free = np.ones(len(PARAMETERS), dtype=bool)
+    free[INDEX["h"]] = tokens.tile > 0
+    log_centre, log_start = np.log(centre), np.log(start)
+    root, pull = np.sqrt(data.weights), LOSS_SCALE / PRIOR_WIDTH
+    prior_rows = pull * np.eye(int(free.sum()))
+    last: dict[bytes, tuple[Floats, Floats]] = {}  # the solver asks for both at the same point, one by one
+
+    def whole(part: Floats) -> Floats:
+        full = log_start.copy()
+        full[free] = part
+        return full
+
+    def evaluate(part: Floats) -> tuple[Floats, Floats]:
+        key = part.tobytes()
+        if key not in last:
+            last.clear()
+            seconds, slopes = seconds_and_slopes(np.exp(whole(part)), tokens, data.features)
+            residuals = np.r_[root * np.log(seconds / data.seconds), pull * (part - log_centre[free])]
+            jacobian = np.vstack([(root / seconds)[:, None] * slopes[:, free], prior_rows])
+            last[key] = residuals, jacobian
+        return last[key]
+
+    def residuals_of(part: Floats) -> Floats:
+        return evaluate(part)[0]
+
+    def jacobian_of(part: Floats) -> Floats:
+        return evaluate(part)[1]
+
+    solution = least_squares(
+        residuals_of,
+        log_start[free],
+        jac=jacobian_of,
+        bounds=(log_centre[free] - FARTHEST, log_centre[free] + FARTHEST),
+        loss="soft_l1",
+        f_scale=LOSS_SCALE,
+        max_nfev=evaluations,
+    )
+    return np.exp(whole(solution.x)), float(solution.cost)
+
+
+def fit_law(data: Data, tokens: Tokens) -> tuple[Floats, Floats]:
+    """The best of the four starts, and the prior's centre."""
+    starts = starting_points(data.features, data.seconds)
+    solutions = [solve(data, tokens, start, starts[0]) for start in starts]
+    return min(solutions, key=lambda s: s[1])[0], starts[0]
+
+
+def choose_tokens(
+    data: Data, padded_sizes: tuple[int, ...], rng: np.random.Generator
+) -> tuple[Tokens, dict[str, float]]:
+    """No staircase, or the one that predicts left-out fit points better by a standard error; with all scores.
+
+    Scores are the mean loss per left-out point, by "tile/ramp".
+    """
+    none = Tokens(padded_sizes=padded_sizes)
+    candidates = [none]
+    n = none.padded(data.features)
+    candidates += [Tokens(t, r, padded_sizes) for t, r in TILES if np.sum(n > t) >= 4 and np.sum(n <= t) >= 2]
+    fold = _folds(data, rng)
+    losses = np.array([_left_out_losses(data, tokens, fold) for tokens in candidates])
+    scores = losses.mean(axis=1)
+    best = int(np.argmin(scores))
+    gain = losses[0] - losses[best]
+    if gain.mean() < max(MIN_GAIN * scores[0], gain.std(ddof=1) / np.sqrt(len(gain))):
+        best = 0
+    return candidates[best], {f"{c.tile}/{c.ramp}": float(s) for c, s in zip(candidates, scores, strict=True)}
+
+
+def bootstrap_law(
+    data: Data, tokens: Tokens, theta: Floats, centre: Floats, count: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Refits to `count` resamples of the points, kind by kind: parameters [count, P], left-out log ratios [N].
+
+    A left-out ratio is log(measured/model) of a point, averaged over the refits that did not see it: an
+    honest residual, though all points are fitted. Points that every refit saw: their plain residual.
+    """
+    refits = np.empty((count, len(PARAMETERS)))
+    total, times = np.zeros(len(data)), np.zeros(len(data))
+    for k in range(count):
+        rows = np.concatenate(
+            [rng.choice(np.flatnonzero(data.group == g), int(np.sum(data.group == g))) for g in np.unique(data.group)]
+        )
+        refits[k], _ = solve(data.take(rows), tokens, theta, centre, evaluations=12)
+        out = np.setdiff1d(np.arange(len(data)), rows)
+        total[out] += _log_ratio(data.take(out), tokens, refits[k])
+        times[out] += 1
+    plain = _log_ratio(data, tokens, theta)
+    return refits, np.where(times > 0, total / np.maximum(times, 1), plain)
+
+
+def _log_ratio(data: Data, tokens: Tokens, theta: Floats) -> Floats:
+    return np.asarray(np.log(data.seconds / seconds_and_slopes(theta, tokens, data.features)[0]))
+
+
+def _folds(data: Data, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Fold of each point: kinds spread evenly over the folds."""
+    order = rng.permutation(len(data))
+    order = order[np.argsort(data.group[order], kind="stable")]
+    fold = np.empty(len(data), dtype=np.int64)
+    fold[order] = np.arange(len(data)) % min(FOLDS, len(data))
+    return fold
+
+
+def _left_out_losses(data: Data, tokens: Tokens, fold: NDArray[np.int64]) -> Floats:
+    theta, centre = fit_law(data, tokens)
+    errors = np.empty(len(data))
+    for k in range(int(fold.max()) + 1):
+        inside, outside = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        refit, _ = solve(data.take(inside), tokens, theta, centre, evaluations=15)
+        errors[outside] = _log_ratio(data.take(outside), tokens, refit)
+    return data.weights * (np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) - 1.0)
