@@ -37,7 +37,7 @@ def assemble(
     request or the times make no sense together."""
     line = joined(columns.lines)
     prompts, outputs = joined(columns.prompts), joined(columns.outputs)
-    findings: list[Finding | None] = [*_reading(columns, layout, options, text, line)]
+    findings: list[Finding | None] = [*_reading(columns, layout, options, text)]
     keep = _kept(line, prompts, outputs, options, findings)
     clock = None
     if layout.time is None:
@@ -78,9 +78,7 @@ def assemble(
     return spread_grid(traffic) if options.spread_grid else traffic
 
 
-def _reading(
-    columns: Columns, layout: Layout, options: ImportOptions, text: Text, line: NDArray[np.int32]
-) -> list[Finding]:
+def _reading(columns: Columns, layout: Layout, options: ImportOptions, text: Text) -> list[Finding]:
     """What the bytes were like."""
     found = []
     if text.encoding == "windows-1252":
@@ -88,12 +86,14 @@ def _reading(
         found.append(Finding("encoding", message, 1))
     if text.encoding == "utf-16":
         found.append(Finding("encoding", "The file is in UTF-16 and was read so.", 1))
-    blank = np.array([number for number in columns.blank_lines if number < line[-1]], np.int32)
-    if len(blank):
-        found.append(hygiene.at_lines("blank_lines", "Blank lines between rows were skipped.", blank))
-    if columns.multiline_lines:
-        lines = np.array(columns.multiline_lines, np.int32)
-        found.append(hygiene.at_lines("multi_line_fields", "Rows with a line end inside quotes.", lines))
+    blank = columns.blank_between_rows
+    if blank:
+        lines = tuple(columns.blank.first[:blank])
+        found.append(Finding("blank_lines", "Blank lines between rows were skipped.", blank, lines))
+    multi_line = columns.multi_line
+    if multi_line.count:
+        message = "Rows with a line end inside quotes were read as one row each."
+        found.append(Finding("multi_line_fields", message, multi_line.count, tuple(multi_line.first)))
     if layout.time is None and layout.unread:
         message = f"No column was taken for time; not used: {', '.join(layout.unread[:12])}."
         found.append(Finding("no_time_column", message, len(layout.unread)))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.traffic.errors import TooLarge
+from planner.traffic.errors import LISTED, TooLarge
 from planner.traffic.model import Integers
 from planner.traffic.stream import Limits
 
@@ -16,12 +16,28 @@ MAX_CLASSES = 1_000
 
 
 @dataclass(slots=True)
+class NotedLines:
+    """How many lines, and the first and the last of them."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+    last: int = 0
+
+    def add(self, lines: Integers) -> None:
+        if len(lines):
+            self.count += len(lines)
+            self.last = int(lines[-1])
+            self.first += lines[: LISTED - len(self.first)].tolist()
+
+
+@dataclass(slots=True)
 class Columns:
     """Chunks of equal length: line numbers, times (in the file's unit, float64 or int64), lengths, classes,
-    prefix hashes. `rows` counts all rows of the file."""
+    prefix hashes. `rows` counts all rows of the file, `last_line` is where the last of them ends."""
 
     limits: Limits
     rows: int = 0
+    last_line: int = 0
     lines: list[NDArray[np.int32]] = field(default_factory=list)
     times: list[NDArray[Any]] = field(default_factory=list)
     prompts: list[NDArray[np.int32]] = field(default_factory=list)
@@ -31,12 +47,25 @@ class Columns:
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
     hash_counts: list[NDArray[np.int32]] = field(default_factory=list)
     hashes_read: int = 0
-    blank_lines: list[int] = field(default_factory=list)
-    multiline_lines: list[int] = field(default_factory=list)
+    blank: NotedLines = field(default_factory=NotedLines)
+    multi_line: NotedLines = field(default_factory=NotedLines)
 
-    def count_rows(self, count: int) -> None:
+    def count_rows(self, count: int, last_line: int) -> None:
         self.rows += count
-        if self.rows > self.limits.rows:
+        self.last_line = last_line
+        self._check_cap(self.rows)
+
+    def skip_blank(self, lines: Integers) -> None:
+        self.blank.add(lines)
+        self._check_cap(self.blank.count)
+
+    @property
+    def blank_between_rows(self) -> int:
+        """Blank lines before the last row; after it there can only be blank ones."""
+        return self.blank.count - max(0, self.blank.last - self.last_line)
+
+    def _check_cap(self, count: int) -> None:
+        if count > self.limits.rows:
             message = f"The file has more than {self.limits.rows:,} rows, the most that are read."
             raise TooLarge("rows", self.limits.rows, message)
 

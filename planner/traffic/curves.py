@@ -107,13 +107,21 @@ def cdf_points(tokens: Integers, points: int = 400) -> tuple[Floats, Floats]:
 def prefix_hits(hashes: PrefixHashes) -> tuple[Integers, Integers]:
     """Per request: leading blocks already seen in an earlier request, and all blocks. int64[N] each."""
     lengths = np.diff(hashes.offsets)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    _, first, inverse = np.unique(hashes.flat, return_index=True, return_inverse=True)
-    seen = owner[first][inverse] < owner
-    position = np.arange(len(owner)) - hashes.offsets[:-1][owner]
+    owner = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    # Equal hashes side by side, in order of requests: the first of each group, and its own request's
+    # repetitions of it, are new.
+    order = np.argsort(hashes.flat, kind="stable")
+    grouped = hashes.flat[order]
+    starts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1]))[: len(grouped)])
+    del grouped
+    sizes = np.diff(np.append(starts, len(order)))
+    is_new = owner[order] == np.repeat(owner[order[starts]], sizes)
+    new = np.sort(order[is_new])
+    del order, is_new
     # A contiguous prefix ends at the first block that is new.
     hits = lengths.astype(np.int64)
-    np.minimum.at(hits, owner[~seen], position[~seen])
+    new_owner, first_new = np.unique(owner[new], return_index=True)
+    hits[new_owner] = new[first_new] - hashes.offsets[new_owner]
     return hits, lengths
 
 

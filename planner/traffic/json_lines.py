@@ -37,7 +37,7 @@ def read_json_lines(
         except (msgspec.MsgspecError, RecursionError):
             rows = []
         if len(rows) == count and _add(rows, range(first_line, first_line + count), layout, columns):
-            columns.count_rows(count)
+            columns.count_rows(count, first_line + count - 1)
         else:
             _one_by_one(first_line, block, decoder, layout, columns, problems)
 
@@ -91,9 +91,9 @@ def _one_by_one(
     rows, lines = [], []
     for number, line in enumerate(block.split(b"\n")[:-1], first_line):
         if not line.strip():
-            columns.blank_lines.append(number)
+            columns.skip_blank(np.array([number]))
             continue
-        columns.count_rows(1)
+        columns.count_rows(1, number)
         reason = "a value is out of range"
         try:
             row = decoder.decode(line)

@@ -23,17 +23,24 @@ Bytes = NDArray[np.uint8]
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
+MAX_SPACES = 32
 _POWERS = 10.0 ** np.arange(23)
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 THOUSANDS = re.compile(r"\d{1,3}([.,'’ \u00a0\u2009\u202f]\d{3})+", re.ASCII)
 
 
 def trimmed(data: Bytes, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
-    """The fields without spaces around them."""
+    """The fields without spaces around them (a few: more are left, and make no number)."""
     last = len(data) - 1
-    while (blank := (starts < ends) & (data[np.minimum(starts, last)] == 32)).any():
+    for _ in range(MAX_SPACES):
+        blank = (starts < ends) & (data[np.minimum(starts, last)] == 32)
+        if not blank.any():
+            break
         starts = starts + blank
-    while (blank := (starts < ends) & (data[ends - 1] == 32)).any():
+    for _ in range(MAX_SPACES):
+        blank = (starts < ends) & (data[ends - 1] == 32)
+        if not blank.any():
+            break
         ends = ends - blank
     return starts, ends
 

@@ -66,9 +66,10 @@ def _plain(
     lines = np.arange(first_line, first_line + len(ends))
     filled = ends > starts
     if not filled.all():
-        columns.blank_lines.extend(lines[~filled].tolist())
+        columns.skip_blank(lines[~filled])
         starts, ends, lines = starts[filled], ends[filled], lines[filled]
-    columns.count_rows(len(starts))
+    if len(lines):
+        columns.count_rows(len(lines), int(lines[-1]))
     delimiters = np.flatnonzero(data == ord(layout.delimiter))
     first = np.searchsorted(delimiters, starts)
     width = np.searchsorted(delimiters, ends) - first + 1
@@ -134,12 +135,12 @@ def _records(
             problems.add(line, None, f"the quoting is broken ({error})", "bad_quotes")
             problems.stop()
         if reader.line_num - consumed > 1:
-            columns.multiline_lines.append(line)
+            columns.multi_line.add(np.array([line]))
         consumed = reader.line_num
         if not row:
-            columns.blank_lines.append(line)
+            columns.skip_blank(np.array([line]))
             continue
-        columns.count_rows(1)
+        columns.count_rows(1, first_line + consumed - 1)
         if len(row) != len(layout.header):
             _wrong_width(problems, line, len(row), layout)
             continue

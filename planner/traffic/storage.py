@@ -12,6 +12,7 @@ import zipfile
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.traffic.errors import TooLarge, TrafficError, refuse
 from planner.traffic.model import Finding, PrefixHashes, Traffic
@@ -22,7 +23,9 @@ _ARRAYS = ("arrival_s", "prompt_tokens", "output_tokens", "max_tokens", "priorit
 
 def to_npz_bytes(traffic: Traffic) -> bytes:
     """The whole traffic, compressed. `from_npz_bytes` gives an equal one."""
-    arrays = {name: getattr(traffic, name) for name in _ARRAYS if getattr(traffic, name) is not None}
+    arrays: dict[str, Any] = {
+        name: _narrow(getattr(traffic, name)) for name in _ARRAYS if getattr(traffic, name) is not None
+    }
     description: dict[str, Any] = {
         "version": 1,
         "source": traffic.source,
@@ -40,6 +43,13 @@ def to_npz_bytes(traffic: Traffic) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, description=np.frombuffer(text, np.uint8), **arrays)
     return buffer.getvalue()
+
+
+def _narrow(array: NDArray[Any]) -> NDArray[Any]:
+    """int64 as int32 where every value fits: half to compress, and the same after reading."""
+    if array.dtype == np.int64 and array.min() >= -(2**31) and array.max() < 2**31:
+        return array.astype(np.int32)
+    return array
 
 
 def from_npz_bytes(content: bytes) -> Traffic:
@@ -63,8 +73,13 @@ def _traffic(arrays: dict[str, Any], description: dict[str, Any]) -> Traffic:
     hashes = None
     if "hash_ids" in arrays:
         hashes = PrefixHashes(arrays["hash_ids"], arrays["hash_offsets"], description.get("block_tokens"))
+    wide = {np.dtype(np.int32): np.int64}
     return Traffic(
-        **{name: arrays[name] for name in _ARRAYS if name in arrays},
+        **{
+            name: arrays[name].astype(wide.get(arrays[name].dtype, arrays[name].dtype), copy=False)
+            for name in _ARRAYS
+            if name in arrays
+        },
         source=str(description["source"]),
         format=str(description["format"]),
         rows_read=int(description["rows_read"]),
