@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from planner.traffic.errors import LISTED, TrafficError, TrafficFileError
 
@@ -22,7 +23,7 @@ class Problems:
         if self.total >= GIVE_UP:
             self.stop()
 
-    def stop(self) -> None:
+    def stop(self) -> NoReturn:
         """Refuse the file now, before its end."""
         raise TrafficError(self.listed, self.total, total_is_at_least=True)
 

@@ -140,13 +140,17 @@ class ValueReader:
         place = np.arange(width)
         inside = place < widths[:, None]
         cells = np.where(inside, batch.data[np.minimum(starts[:, None] + place, len(batch.data) - 1)], 0)
-        names, code = np.unique(cells.astype(np.uint8).view(f"S{width}")[:, 0], return_inverse=True)
-        codes = [self.columns.class_code(decoded(bytes(found))) for found in names]
-        if None in codes:
-            message = f"more than {MAX_CLASSES:,} different values"
-            self.problems.add(int(batch.lines[0]), name, message, "too_many_classes")
-            self.problems.stop()
-        self.columns.classes.append(np.array(codes, np.int16)[code])
+        texts = cells.astype(np.uint8).view(f"S{width}")[:, 0]
+        names, first, inverse = np.unique(texts, return_index=True, return_inverse=True)
+        codes = np.zeros(len(names), np.int16)
+        for index in np.argsort(first).tolist():  # numbered as they appear, wherever blocks are cut
+            code = self.columns.class_code(decoded(bytes(names[index])))
+            if code is None:
+                message = f"more than {MAX_CLASSES:,} different values"
+                self.problems.add(int(batch.lines[first[index]]), name, message, "too_many_classes")
+                self.problems.stop()
+            codes[index] = code
+        self.columns.classes.append(codes[inverse])
 
 
 def _text(data: Bytes, field: Field, index: int) -> str:
