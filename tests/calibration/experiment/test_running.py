@@ -1,0 +1,185 @@
+"""How points are repeated: order, stopping, sentinels, and nothing lost on the way."""
+
+from collections import Counter
+
+import pytest
+
+from calibration.experiment import (
+    DEMO_ENVELOPE,
+    RULES,
+    Point,
+    Region,
+    Rules,
+    Stopped,
+    points,
+    run_experiment,
+    sentinels,
+    warm_up,
+)
+from calibration.experiment.running import describe
+from calibration.steptime import Chunk, StepShape
+
+DEMO = Region(DEMO_ENVELOPE, 100_000)
+WATCHED = sentinels(DEMO)
+
+
+def run(runner, listed, *, rules=RULES["cpu"], seed=1, **callbacks):
+    kept = {}
+    result = run_experiment(
+        runner,
+        listed,
+        WATCHED,
+        warm_up(DEMO),
+        rules=rules,
+        seed=seed,
+        on_sample=callbacks.get("on_sample", lambda ordinal, sample: kept.__setitem__(ordinal, sample)),
+        on_progress=callbacks.get("on_progress", lambda *progress: None),
+        on_log=callbacks.get("on_log", lambda line: None),
+        should_stop=callbacks.get("should_stop", lambda: False),
+        first_ordinal=callbacks.get("first_ordinal", 0),
+    )
+    return result, kept
+
+
+def decodes(count):
+    return [Point(StepShape((100 + index,)), "fit") for index in range(count)]
+
+
+def test_a_quiet_device_needs_five_repeats_a_noisy_one_fifteen(formula):
+    quiet, _ = run(formula.FormulaRunner(noise=0.001), decodes(6))
+    assert {len(sample.seconds) for sample in quiet.samples if sample.role == "fit"} == {5}
+    noisy, _ = run(formula.FormulaRunner(noise=0.5), decodes(6))
+    assert {len(sample.seconds) for sample in noisy.samples if sample.role == "fit"} == {15}
+    assert noisy.observed["points_above_half_width"] == 6
+
+
+def test_a_point_closes_when_its_own_median_is_tight(formula):
+    def law(shape):
+        return 1e-3
+
+    class OneNoisy(formula.FormulaRunner):
+        def measure(self, decode_contexts, chunks, seed):
+            self.noise = 0.3 if decode_contexts == (103,) else 0.001
+            return super().measure(decode_contexts, chunks, seed)
+
+    result, _ = run(OneNoisy(law), decodes(6))
+    repeats = {
+        sample.shape.decode_contexts[0]: len(sample.seconds)
+        for sample in result.samples
+        if sample.role == "fit"
+    }
+    assert repeats.pop(103) > 8
+    assert set(repeats.values()) == {5}
+
+
+def test_each_pass_measures_every_open_point_once_in_a_fresh_order(formula):
+    runner = formula.FormulaRunner(noise=0.001)
+    run(runner, decodes(20))
+    asked = [shape.decode_contexts[0] for shape in runner.asked if shape in {p.shape for p in decodes(20)}]
+    passes = [asked[start : start + 20] for start in range(0, 100, 20)]
+    assert all(sorted(order) == list(range(100, 120)) for order in passes)
+    assert len({tuple(order) for order in passes}) == 5
+    assert len(set(runner.seeds)) == len(runner.seeds)
+
+
+def test_sentinels_come_first_last_and_every_twenty_five_measurements(formula):
+    runner = formula.FormulaRunner(noise=0.001)
+    result, _ = run(runner, decodes(20))
+    watched = [sample for sample in result.samples if sample.role == "sentinel"]
+    assert [len(sample.seconds) for sample in watched] == [5, 5]  # before 1, 26, 51, 76 and after 100
+    assert result.observed["sentinel_drift"] == pytest.approx([0.0, 0.0], abs=0.01)
+
+
+def test_drift_shows_in_the_sentinels(formula):
+    class Slowing(formula.FormulaRunner):
+        def measure(self, decode_contexts, chunks, seed):
+            timing = super().measure(decode_contexts, chunks, seed)
+            return type(timing)(timing.seconds * (1 + len(self.asked) / 1_000), timing.host_gap_s, False)
+
+    result, _ = run(Slowing(noise=0.0), decodes(150))
+    assert all(drift > 0.2 for drift in result.observed["sentinel_drift"])
+
+
+def test_warm_up_takes_the_largest_steps_and_waits_for_a_steady_sentinel(formula):
+    runner, lines = formula.FormulaRunner(noise=0.0), []
+    run(runner, decodes(1), on_log=lines.append)
+    first = runner.asked[:9]
+    assert Counter(first) == dict.fromkeys(warm_up(DEMO), 3)
+    assert runner.asked[9:19] == [WATCHED[0].shape] * 10
+    assert "steady after 10" in lines[0]
+    restless, lines = formula.FormulaRunner(noise=0.5), []
+    run(restless, decodes(1), on_log=lines.append)
+    assert "not steady after 30" in lines[0]
+
+
+def test_every_repeat_is_handed_out_as_it_comes(formula):
+    calls = []
+    result, _ = run(
+        formula.FormulaRunner(noise=0.001),
+        decodes(3),
+        on_sample=lambda ordinal, sample: calls.append((ordinal, sample)),
+        first_ordinal=40,
+    )
+    by_ordinal = {}
+    for ordinal, sample in calls:
+        before = by_ordinal.get(ordinal)
+        if before is not None:
+            assert sample.shape == before.shape
+            assert sample.seconds[:-1] == before.seconds
+        by_ordinal[ordinal] = sample
+    assert sorted(by_ordinal) == [40, 41, 42, 43, 44]
+    assert [by_ordinal[ordinal] for ordinal in sorted(by_ordinal)] == result.samples
+    assert all(sample.host_gap_s == 1e-4 for sample in result.samples)
+    assert 0 < result.observed["contended_share"] < 0.5
+
+
+def test_stopping_between_steps_loses_nothing_that_was_measured(formula):
+    runner, kept = formula.FormulaRunner(noise=0.001), {}
+    with pytest.raises(Stopped):
+        run(
+            runner,
+            decodes(10),
+            on_sample=lambda ordinal, sample: kept.__setitem__(ordinal, sample),
+            should_stop=lambda: len(runner.asked) >= 50,
+        )
+    assert len(runner.asked) == 50
+    warming = 9 + 10
+    assert sum(len(sample.seconds) for sample in kept.values()) == 50 - warming
+
+
+def test_progress_never_falls_back_and_ends_full(formula):
+    seen = []
+    run(formula.FormulaRunner(noise=0.05), decodes(12), on_progress=lambda *progress: seen.append(progress))
+    measuring = [progress for progress in seen if progress[2].startswith("Measuring")]
+    done = [progress[0] for progress in measuring]
+    assert done == sorted(done)
+    assert measuring[-1][0] == measuring[-1][1]
+    assert measuring[-1][3] == 0
+    assert all(eta_s >= 0 for *_, eta_s in measuring)
+
+
+def test_the_same_seed_asks_for_the_same_steps(formula):
+    def asked(seed):
+        runner = formula.FormulaRunner(noise=0.0)
+        run(
+            runner,
+            points(DEMO, "cpu", 0),
+            seed=seed,
+            rules=Rules(0.05, 0.05, least_repeats=1, most_repeats=1),
+        )
+        return runner.asked, runner.seeds
+
+    assert asked(1) == asked(1)
+    assert asked(1)[0] != asked(2)[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (StepShape((1_000,)), "1 decode at 1,000 tokens"),
+        (StepShape((10, 20), (Chunk(128, 2_000),)), "2 decodes at 15 tokens, a chunk of 128 after 2,000"),
+        (StepShape((), (Chunk(8, 0), Chunk(8, 0))), "2 chunks of 16 tokens together"),
+    ],
+)
+def test_steps_in_words(shape, words):
+    assert describe(shape) == words
