@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import IO, Any
@@ -204,9 +205,26 @@ def store_samples(calibration: Calibration, samples: list[StepSample], first: in
     )  # fmt: skip
 
 
-def samples_of(calibration: Calibration) -> list[StepSample]:
-    """The stored samples, in the order they were measured."""
-    rows = calibration.samples.values("shape", "seconds", "role", "contended_share", "host_gap_s")
+def store_sample(calibration: Calibration, ordinal: int, sample: StepSample) -> None:
+    """Stores a sample as it comes; the same ordinal again is the same step with more repeats."""
+    Sample.objects.update_or_create(
+        calibration=calibration,
+        ordinal=ordinal,
+        defaults={
+            "role": sample.role,
+            "kind": sample.kind,
+            "shape": sample.shape.to_dict(),
+            "seconds": list(sample.seconds),
+            "contended_share": sample.contended_share,
+            "host_gap_s": sample.host_gap_s,
+        },
+    )
+
+
+def samples_of(calibration: Calibration, kinds: Collection[str] | None = None) -> list[StepSample]:
+    """The stored samples, all or those of ``kinds``, in the order they were measured."""
+    stored = calibration.samples.all() if kinds is None else calibration.samples.filter(kind__in=kinds)
+    rows = stored.values("shape", "seconds", "role", "contended_share", "host_gap_s")
     return [StepSample.from_dict(row) for row in rows.order_by("ordinal")]
 
 

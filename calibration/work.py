@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.db import transaction
+
 from calibration import services
-from calibration.experiment import DoesNotFit
+from calibration.engine.client import EngineError
+from calibration.experiment import BadEnvelope, DoesNotFit
 from calibration.jobs import JobCancelled, JobRefused, JobRun
 from calibration.models import Calibration
 from calibration.pipeline import CalibrationResult, Stopped, calibrate, fit_samples
-from calibration.steptime import StepSample
 
 log = logging.getLogger(__name__)
 
@@ -18,22 +20,21 @@ log = logging.getLogger(__name__)
 def measure(calibration: Calibration, run: JobRun) -> None:
     """Measures the calibration's model on its device. Every sample is stored as it comes."""
     request = services.request_of(calibration)
-    ordinal = 0
-
-    def store(sample: StepSample) -> None:
-        nonlocal ordinal
-        services.store_samples(calibration, [sample], first=ordinal)
-        ordinal += 1
-
     try:
         result = calibrate(
-            request.architecture, request.envelope, device=request.device, seed=request.seed,
-            kv_tokens=request.kv_tokens, on_sample=store, on_progress=run.progress, on_log=run.write_log,
+            request.architecture,
+            request.envelope,
+            device=request.device,
+            seed=request.seed,
+            kv_tokens=request.kv_tokens,
+            on_sample=lambda ordinal, sample: services.store_sample(calibration, ordinal, sample),
+            on_progress=run.progress,
+            on_log=run.write_log,
             should_stop=run.should_stop,
-        )  # fmt: skip
+        )
     except Stopped as stop:
         raise JobCancelled from stop
-    except DoesNotFit as refusal:
+    except (BadEnvelope, DoesNotFit, EngineError) as refusal:
         raise JobRefused(str(refusal)) from refusal
     publish(calibration, result, run)
 
@@ -41,16 +42,20 @@ def measure(calibration: Calibration, run: JobRun) -> None:
 def fit_imported(calibration: Calibration, run: JobRun) -> None:
     """Fits a subset of the imported samples chosen by shape and scores it on the rest."""
     run.progress(0, 1, "Fitting")
-    samples = services.samples_of(calibration)
     try:
         result = fit_samples(
-            samples, device=calibration.device, seed=calibration.seed, kv_tokens=calibration.kv_tokens,
-            environment=calibration.environment or {}, on_log=run.write_log, should_stop=run.should_stop,
-        )  # fmt: skip
+            services.samples_of(calibration),
+            device=calibration.device,
+            seed=calibration.seed,
+            environment=calibration.environment or {},
+            on_log=run.write_log,
+            should_stop=run.should_stop,
+        )
     except Stopped as stop:
         raise JobCancelled from stop
-    calibration.samples.all().delete()
-    services.store_samples(calibration, result.samples)
+    with transaction.atomic():  # the same samples, now with the roles they were given
+        calibration.samples.all().delete()
+        services.store_samples(calibration, result.samples)
     publish(calibration, result, run)
 
 
