@@ -176,5 +176,12 @@ def _remarks(
     question: Question, climbed: Climbed, shown: Finalist | None, complete: bool, tied: int = 0
 ) -> tuple[str, ...]:
     return words.remarks(
-        shown, climbed, question.excluded, question.repeats, tied, question.band, complete=complete
+        shown,
+        climbed,
+        question.excluded,
+        question.bench.requests.count,
+        question.repeats,
+        tied,
+        question.band,
+        complete,
     )

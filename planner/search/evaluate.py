@@ -152,7 +152,7 @@ def evaluate(bench: Bench, knobs: VllmKnobs, replicas: int, *, complete: bool) -
                 host_gap_s=bench.host_gap_s,
             )
         )
-        if not complete and replica + 1 < replicas:
+        if not complete and _worth_a_look(replica + 1, replicas):
             pooled = merge(outcomes)
             bounds = _lower_bounds(bench, pooled)
             failed = any(bounds.get(o.key, 0.0) > o.limit_s for o in bench.objectives)
@@ -160,6 +160,11 @@ def evaluate(bench: Bench, knobs: VllmKnobs, replicas: int, *, complete: bool) -
                 return _evaluation(pooled, bounds, complete=False)
     pooled = merge(outcomes)
     return _evaluation(pooled, _values(bench, pooled), complete=True)
+
+
+def _worth_a_look(seen: int, replicas: int) -> bool:
+    """Pooling takes time too: bounds are computed after 1, 2, 4, 8, ... replicas."""
+    return seen < replicas and seen & (seen - 1) == 0
 
 
 def _values(bench: Bench, pooled: Outcome) -> dict[str, float]:

@@ -102,13 +102,16 @@ class _Progress:
     max_replicas: int
     report: OnProgress
     done: int = 0
+    met: int = 0
     rung: int = 1
 
     def add(self, climbs: Sequence[Climb]) -> None:
-        self.done += sum(self.max_replicas - self.rung + 1 if climb.met else 1 for climb in climbs)
-        plural = "s" if self.rung > 1 else ""
+        met = sum(climb.met is not None for climb in climbs)
+        self.met += met
+        self.done += len(climbs) + met * (self.max_replicas - self.rung)
+        where = f"{self.rung} replica{'s' if self.rung > 1 else ''}"
         self.report(
-            self.done, self.total, f"{self.rung} replica{plural}: {len(climbs)} combinations simulated"
+            self.done, self.total, f"Trying {where}: {self.met} combinations meet the objectives so far"
         )
 
 

@@ -97,6 +97,9 @@ def plan(
         repeats=repeats,
         excluded=excluded,
     )
+    if climbed.climbs and not climbed.stopped:
+        steps = len(climbed.climbs) * most_replicas
+        on_progress(steps, steps, "Simulating the finalists with refits of the step-time model")
     verdict, complete = answer(question, climbed)
     inputs: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
@@ -104,6 +107,7 @@ def plan(
         "traffic": traffic_inputs(traffic),
         "step_time_sha256": sha256(model.to_dict()),
         "architecture": architecture.to_dict(),
+        "device": device,
         "kv_tokens": kv_tokens,
         "max_model_len": longest,
         "objectives": [o.spec for o in goals],

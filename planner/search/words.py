@@ -9,6 +9,7 @@ from planner.search.ladder import Climbed
 from planner.search.objectives import Objective
 from planner.search.result import Excluded, Finalist, Prediction
 from planner.search.space import Combination, knobs_text
+from planner.simulation.saturation import LEAST_REQUESTS
 
 
 def meets_sentence(choice: Finalist, subject: str) -> str:
@@ -52,13 +53,15 @@ def fails_sentence(
     hint = ""
     if alone is not None and alone <= binding.limit_s:
         hint = f"; alone on a replica a request sees {seconds_text(alone)}, so more replicas may do"
-    return f"{start}with up to {max_replicas} replicas {goal} fails; the closest, {what}{hint}."
+    limit = f"up to {max_replicas} replicas" if max_replicas > 1 else "1 replica"
+    return f"{start}with {limit} {goal} fails; the closest, {what}{hint}."
 
 
 def remarks(
     finalist: Finalist | None,
     climbed: Climbed,
     excluded: Excluded,
+    requests: int,
     repeats: int,
     tied: int,
     band: float,
@@ -76,6 +79,11 @@ def remarks(
         )
     if finalist is not None:
         found += _about(finalist, band)
+        if requests // finalist.candidate.replicas < LEAST_REQUESTS:
+            found.append(
+                f"A replica gets fewer than {LEAST_REQUESTS} requests: too few to tell whether it could sustain this "
+                "load for longer than the trace lasts."
+            )
         if tied:
             found.append(
                 f"{tied} other combination{'s' if tied > 1 else ''} on as many replicas cannot be told from it: "
@@ -114,7 +122,7 @@ def _about(finalist: Finalist, band: float) -> list[str]:
                 f"{o.label} is within {100 * band:.2g} % of its limit, less than the error of the step-time model: "
                 "it could fall on either side."
             )
-    if finalist.refits:
+    if finalist.refits and (finalist.status == "meets" or finalist.holding):
         found.append(
             f"With {finalist.holding} of {finalist.refits} refits of the step-time model all objectives hold."
         )

@@ -269,6 +269,7 @@ def test_a_percentile_with_too_few_requests_is_not_claimed(ask: Ask, traffic: Ca
     assert choice.predictions[0].requests == 71
     assert "not claimed: only 71 requests" in result.verdict.sentence
     assert any("TTFT p99 is not claimed" in remark for remark in result.verdict.remarks)
+    assert any("fewer than 100 requests" in remark for remark in result.verdict.remarks)
 
 
 def test_single_token_outputs_have_no_gaps_to_judge(ask: Ask, traffic: Callable[..., Traffic]) -> None:
