@@ -112,7 +112,6 @@ class _Run:
     uncovered_steps: int = 0
     peak_running: int = 0
     least_free: int = 0
-    in_system: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     waiting: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     idle_late_s: float = 0.0
 
@@ -148,7 +147,6 @@ def _arrive(run: _Run, now: float) -> None:
         enqueue(run.engine, run.requests[run.arrived])
         quarter = saturation.quarter_of(run.arrived, len(run.requests))
         run.arrived += 1
-        run.in_system[quarter] += run.arrived - run.finished
         run.waiting[quarter] += len(run.engine.waiting)
 
 
@@ -237,7 +235,6 @@ def _outcome(
     rows = [row for step in run.steps for row in step.batch.rows]
     preemptions = np.zeros(workload.total, dtype=np.int64)
     preemptions[workload.kept] = [request.preemptions for request in run.requests]
-    in_system, waiting = np.array(run.in_system), np.array(run.waiting)
     return Outcome(
         arrival_s=np.array(arrival_s, dtype=np.float64),
         prompt_tokens=np.array(prompt, dtype=np.int64),
@@ -263,7 +260,7 @@ def _outcome(
         uncovered_s=run.uncovered_s,
         uncovered_steps=run.uncovered_steps,
         makespan_s=run.steps[-1].end_s if run.steps else 0.0,
-        load=saturation.judge(workload.arrival_s, done, in_system, waiting, run.idle_late_s),
+        load=saturation.judge(workload.arrival_s, done, np.array(run.waiting), run.idle_late_s),
         record=_record(run, workload) if record_steps else None,
     )
 

@@ -1,10 +1,14 @@
 """How the kernel is compiled: without Python objects, without the interpreter's lock, cached on disk.
 
-`compiled` marks the parts; `entry` marks the one function that Python calls. Only the entry is cached, since its
-machine code contains the parts. numba decides by the entry's own file whether its cache is stale, so the sources of
-all parts go into the entry's name: a change in any of them is a different cache file. The cache lies where
-NUMBA_CACHE_DIR says, else beside the sources, else in the user's cache folder; where none can be written (a
-read-only system) the kernel is compiled anew by each process.
+`compiled` marks the parts, `inlined` the few lines that run every step, `entry` the one function that Python calls.
+
+No part allocates an array, so numba's reference counting is switched off (`_nrt`; numba refuses to compile a part
+that would need it): counting the state's arrays at every access cost 85 % of the run time.
+
+Only the entry is cached, since its machine code contains the parts. numba decides by the entry's own file whether
+its cache is stale, so the sources of all parts go into the entry's name: a change in any of them is a different
+cache file. The cache lies where NUMBA_CACHE_DIR says, else beside the sources, else in the user's cache folder; where
+none can be written (a read-only system) each process compiles the kernel anew.
 """
 
 from __future__ import annotations
@@ -17,27 +21,28 @@ from typing import Any, TypeVar, cast
 import numba
 
 from calibration.steptime import scalar
+from planner.simulation import gaps
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def compiled(function: Function) -> Function:
-    return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
+    return cast(Function, numba.njit(**OPTIONS)(function))
 
 
 def inlined(function: Function) -> Function:
-    """For the few lines that run every step: a call would pass every array field by field."""
-    return cast(Function, numba.njit(nogil=True, error_model="numpy", forceinline=True)(function))
+    return cast(Function, numba.njit(forceinline=True, **OPTIONS)(function))
 
 
 def entry(function: Function) -> Function:
     function.__qualname__ = f"{function.__qualname__}_{_digest()}"
     try:
-        return cast(Function, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
+        return cast(Function, numba.njit(cache=True, **OPTIONS)(function))
     except RuntimeError:  # numba found no folder that it can write
         return compiled(function)
 
 
 def _digest() -> str:
-    sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(scalar.__file__)]
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(scalar.__file__), Path(gaps.__file__)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

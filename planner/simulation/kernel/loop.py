@@ -12,6 +12,7 @@ from calibration.steptime.scalar import StepTimeArrays
 from planner.simulation.kernel.assemble_mixed import assemble_mixed
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, entry, inlined
+from planner.simulation.kernel.decode_run import decode_run, only_decodes
 from planner.simulation.kernel.queue import enqueue_new, forget_waiting, remove_running
 from planner.simulation.kernel.record import (
     advance_steady,
@@ -34,7 +35,8 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
     """
     now, knobs = state.now[0], state.knobs[0]
     total = len(state.requests)
-    for _ in range(most_schedules):
+    stop_at = now.schedules + most_schedules
+    while now.schedules < stop_at:
         if now.finished == total:
             return FINISHED
         if knobs.record != 0 and not record_room(state):
@@ -44,6 +46,8 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
         if now.running + now.waiting == 0 and knobs.count_steps == 0:
             _jump(state)
             _arrive(state)
+        if only_decodes(state) and decode_run(state, model, stop_at - now.schedules) > 0:
+            continue
         assemble_mixed(state)
         if now.running > now.peak_running:
             now.peak_running = now.running
@@ -76,7 +80,6 @@ def _arrive(state: State) -> None:
         enqueue_new(state, now.arrived)
         quarter = 4 * now.arrived // len(requests)
         now.arrived += 1
-        state.in_system[quarter] += now.arrived - now.finished
         state.in_queue[quarter] += now.waiting
 
 

@@ -86,8 +86,6 @@ def outcome(
         uncovered_s=float(now["uncovered_s"]),
         uncovered_steps=int(now["uncovered_steps"]),
         makespan_s=float(now["end_s"]),
-        load=saturation.judge(
-            workload.arrival_s, done, state.in_system, state.in_queue, float(now["idle_late_s"])
-        ),
+        load=saturation.judge(workload.arrival_s, done, state.in_queue, float(now["idle_late_s"])),
         record=None if recorder is None else recorder.record(workload.kept),
     )

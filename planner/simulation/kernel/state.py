@@ -153,8 +153,7 @@ class State(NamedTuple):
     crossings: Ints  # [block size] steady requests that need a new block, by phase
     peaks: Records  # PEAK[W] gaps of recent ticks that no later one exceeds, so falling
     gap_counts: Ints  # [GAP_BINS]
-    in_system: Ints  # [4] see saturation.py
-    in_queue: Ints  # [4]
+    in_queue: Ints  # [4] see saturation.py
     step_counts: Ints  # [3]
     step_busy_s: NDArray[np.float64]  # [3]
     recorded_steps: Records  # STEP_RECORD[...]
@@ -204,7 +203,6 @@ def build(
         crossings=np.zeros(knobs.block_size, dtype=np.int64),
         peaks=np.zeros(wheel, dtype=PEAK),
         gap_counts=np.zeros(GAP_BINS, dtype=np.int64),
-        in_system=np.zeros(4, dtype=np.int64),
         in_queue=np.zeros(4, dtype=np.int64),
         step_counts=np.zeros(3, dtype=np.int64),
         step_busy_s=np.zeros(3, dtype=np.float64),

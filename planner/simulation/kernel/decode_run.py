@@ -1,0 +1,112 @@
+"""A run of steps in which only decodes happen and nothing else can: the same steps, with less to look at.
+
+Between two events (an arrival that becomes visible, a last token, a block that is not there) the steady set makes
+step after step. Nobody can be admitted meanwhile: the queue is empty, or its head has no seat, no budget or no
+blocks, and none of these come free without an event. Each step still is priced, counted and, when asked for,
+recorded by itself, in the same order of additions as in the long way, so the results are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from calibration.steptime.scalar import StepTimeArrays
+from planner.simulation.kernel.blocks import blocks_for
+from planner.simulation.kernel.compiled import compiled, inlined
+from planner.simulation.kernel.queue import queue_head
+from planner.simulation.kernel.record import count_gap, record_room, record_step
+from planner.simulation.kernel.state import State
+from planner.simulation.kernel.steady import longest_context, note_peak
+from planner.simulation.kernel.step_time import step_seconds
+from planner.simulation.outcome import DECODE
+
+
+@inlined
+def only_decodes(state: State) -> bool:
+    """May the schedule that is about to be made start a run? Its time is set and its arrivals are in."""
+    now, knobs = state.now[0], state.knobs[0]
+    if now.steady == 0 or now.steady != now.running or now.steady > knobs.budget:
+        return False
+    if state.pending[0, 0] + state.pending[1, 0] > 0:
+        return False
+    return now.waiting == 0 or (knobs.interval == 1 and _queue_is_shut(state))
+
+
+@inlined
+def _queue_is_shut(state: State) -> bool:
+    now, knobs = state.now[0], state.knobs[0]
+    if now.running >= knobs.seats or now.steady == knobs.budget:
+        return True
+    request = state.requests[queue_head(state)]
+    needed = blocks_for(request.prompt + request.emitted, knobs.block_size) + knobs.watermark_blocks
+    return bool(needed > now.free)
+
+
+@compiled
+def decode_run(state: State, model: StepTimeArrays, most: int) -> int:
+    """Make up to `most` decode-only schedules and return how many: 0 when the next one needs the long way."""
+    now, knobs, requests = state.now[0], state.knobs[0], state.requests
+    wheel, crossings = state.wheel, state.crossings
+    rows = float(now.steady)
+    longest = longest_context(state) if now.longest_stale != 0 else now.longest
+    next_arrival_s = requests[now.arrived].arrival_s if now.arrived < len(requests) else float("inf")
+    scheduled_s, end_s, end_before_s = now.scheduled_s, now.end_s, now.end_before_s
+    busy_s, decode_s = now.busy_s, state.step_busy_s[DECODE]
+    made = 0
+    while made < most:
+        if crossings[now.phase] > now.free or wheel[(now.tick + 1) & (len(wheel) - 1)] >= 0:
+            break
+        if made > 0:
+            if knobs.count_steps != 0:
+                scheduled_s += 1.0
+            else:
+                scheduled_s = max(now.scheduled_s, end_s if knobs.lag == 0 else end_before_s)
+            if next_arrival_s <= scheduled_s or (knobs.record != 0 and not record_room(state)):
+                break
+        now.free -= crossings[now.phase]
+        now.scheduled_s = scheduled_s
+        end_before_s = end_s
+        if knobs.count_steps != 0:
+            now.start_s = scheduled_s
+            end_s = scheduled_s
+        else:
+            seconds, covered = step_seconds(
+                model, rows, rows, rows, float(now.steady_context), float(longest + now.tick), 0.0, 0.0
+            )
+            seconds += knobs.host_gap_s
+            now.start_s = max(scheduled_s, end_s)
+            end_s = now.start_s + seconds
+            busy_s += seconds
+            decode_s += seconds
+            if not covered:
+                now.uncovered_s += seconds
+                now.uncovered_steps += 1
+        now.end_s = end_s
+        if knobs.record != 0:
+            record_step(state)
+        gap_s = end_s - now.steady_end_s
+        count_gap(state, gap_s, now.steady)
+        note_peak(state, gap_s)
+        now.steady_end_s = end_s
+        now.tick += 1
+        now.phase = now.phase + 1 if now.phase + 1 < knobs.block_size else 0
+        now.steady_context += now.steady
+        made += 1
+    if made > 0:
+        now.end_before_s = end_before_s
+        now.busy_s = busy_s
+        state.step_busy_s[DECODE] = decode_s
+        _count(state, made)
+    return made
+
+
+@inlined
+def _count(state: State, made: int) -> None:
+    """What a schedule adds to the counters, for all of the run at once."""
+    now = state.now[0]
+    now.schedules += made
+    now.executed += made
+    now.capacity_bound = 1 if now.waiting > 0 else 0
+    now.least_free = min(now.least_free, now.free)
+    state.step_counts[DECODE] += made
+    now.computed_tokens += made * now.steady
+    now.decode_rows += made * now.steady
+    now.all_rows += made * now.steady
