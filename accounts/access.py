@@ -6,10 +6,13 @@ nobody learns which ids exist. Changing needs ``may_write``; deleting a project 
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, Self, TypeVar
 
+from django.core.exceptions import PermissionDenied
 from django.db import models
-from django.http import Http404
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
 
 from accounts.models import Membership, Project
 
@@ -36,6 +39,33 @@ def current_project(user: Any, slug: str | None = None) -> Project:
     if project is None:
         raise Http404("No such project")
     return project
+
+
+PROJECT_KEY = "project"  # in the session: slug of the project chosen in the top bar
+
+
+def chosen_project(request: HttpRequest) -> Project:
+    """Where what this visitor makes is put: the project chosen in the top bar while they may write to it,
+    else their first. Raises PermissionDenied when they may only look."""
+    slug = request.session.get(PROJECT_KEY)
+    writable = Project.objects.writable_by(request.user).order_by("id")
+    project = (writable.filter(slug=slug).first() if slug else None) or writable.first()
+    if project is None:
+        raise PermissionDenied("You may look at this project, but not start anything in it.")
+    return project
+
+
+def get_visible(rows: OwnedQuerySet[OwnedModel], user: Any, pk: uuid.UUID) -> OwnedModel:
+    """The object, or Http404 for whoever may not see it."""
+    return get_object_or_404(rows.visible_to(user), pk=pk)
+
+
+def get_writable(rows: OwnedQuerySet[OwnedModel], user: Any, pk: uuid.UUID) -> OwnedModel:
+    """The object, for changing it: Http404 for outsiders, PermissionDenied for those who may only look."""
+    found = get_visible(rows, user, pk)
+    if not may_write(user, found.project):  # type: ignore[attr-defined]
+        raise PermissionDenied("You may look at this project, but not change it.")
+    return found
 
 
 def may_write(user: Any, project: Project) -> bool:

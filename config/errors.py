@@ -24,6 +24,7 @@ from ninja import Field, Schema
 from ninja.errors import HttpError, ValidationError
 
 from accounts.limits import RateLimited
+from config import pages
 
 API_PREFIX = "/api/"
 
@@ -149,7 +150,7 @@ def one_error_shape(
         is_api = request.path_info.startswith(API_PREFIX)
         if _declared_length(request) > settings.MAX_UPLOAD_BYTES + slack_bytes:
             too_large = ApiError(413, _OUTSIDE[413])
-            return response_of(too_large) if is_api else HttpResponse(_OUTSIDE[413], status=413)
+            return response_of(too_large) if is_api else pages.error_page(request, 413)
         response = get_response(request)
         content_type = response.headers.get("Content-Type", "")
         if not is_api or response.status_code < 400 or content_type.startswith("application/json"):

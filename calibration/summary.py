@@ -1,0 +1,69 @@
+"""What a calibration's page shows as tables: errors by kind of step, and nested records as label and value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+KINDS = ("decode", "prefill", "mixed")
+MAX_TEXT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """Held-out errors of one kind of step, as ratios; ``bias`` is the mean signed error."""
+
+    kind: str
+    count: int
+    median: float
+    p90: float
+    bias: float | None
+
+
+def error_rows(heldout: Mapping[str, Any]) -> list[ErrorRow]:
+    """From the stored held-out report: one row per kind of step, then all together."""
+    signed: dict[str, list[float]] = {}
+    for row in heldout.get("rows") or ():
+        signed.setdefault(row["kind"], []).append(row["error"])
+    by_kind = heldout.get("by_kind") or {}
+    rows = [
+        ErrorRow(kind, int(by_kind[kind][0]), by_kind[kind][1], by_kind[kind][2], _mean(signed.get(kind)))
+        for kind in KINDS
+        if kind in by_kind
+    ]
+    if rows and "median" in heldout:
+        total = sum(row.count for row in rows)
+        every = [error for errors in signed.values() for error in errors]
+        rows.append(ErrorRow("all", total, heldout["median"], heldout["p90"], _mean(every)))
+    return rows
+
+
+def _mean(values: list[float] | None) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def flat(record: Mapping[str, Any] | None, prefix: str = "") -> list[tuple[str, str]]:
+    """(key, value) of a nested JSON object, keys joined by spaces; empty values are left away."""
+    rows: list[tuple[str, str]] = []
+    for key, value in (record or {}).items():
+        name = f"{prefix} {key}".strip()
+        if isinstance(value, Mapping):
+            rows += flat(value, name)
+        elif value not in (None, "", [], {}):
+            rows.append((name, _text(value)))
+    return rows
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value[:40])[:MAX_TEXT]
+    return str(value)[:MAX_TEXT]

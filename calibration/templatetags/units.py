@@ -1,0 +1,128 @@
+"""Numbers for readers: every one leaves with its unit. Seconds, bytes and tokens come in; ms, GiB and words go
+out, here and nowhere else. Anything that is not a finite number shows as a dash."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from django import template
+
+register = template.Library()
+SPELLINGS = {
+    "sha256": "SHA-256",
+    "cpu": "CPU",
+    "gpu": "GPU",
+    "dtype": "number format",
+    "bytes": "size [bytes]",
+}
+DASH = "–"
+MINUS = "−"
+NBSP = "\u00a0"  # a number stays on the line of its unit
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def significant(number: float, digits: int = 3) -> str:
+    """``digits`` significant digits without exponent, thousands separated: 1,230  12.3  0.0123."""
+    if number == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
+    return f"{number:,.{min(decimals, 9)}f}"
+
+
+@register.filter
+def count(value: Any) -> str:
+    """A whole number with thousands separated."""
+    number = _number(value)
+    return DASH if number is None else f"{number:,.0f}"
+
+
+@register.filter
+def ms(value_s: Any) -> str:
+    """Seconds as milliseconds."""
+    number = _number(value_s)
+    return DASH if number is None else f"{significant(number * 1e3)}{NBSP}ms"
+
+
+@register.filter
+def duration(value_s: Any) -> str:
+    """Seconds as people say them: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min."""
+    number = _number(value_s)
+    if number is None:
+        return DASH
+    if number < 10:
+        return f"{number:.1f}{NBSP}s"
+    whole = round(number)
+    if whole < 60:
+        return f"{whole}{NBSP}s"
+    if whole < 3600:
+        return f"{whole // 60}{NBSP}min{NBSP}{whole % 60:02d}{NBSP}s"
+    return f"{whole // 3600:,}{NBSP}h{NBSP}{whole % 3600 // 60:02d}{NBSP}min"
+
+
+@register.filter
+def binary(value_bytes: Any) -> str:
+    """Bytes of memory in binary units: 1.53 GiB, 96.0 KiB, 512 B."""
+    number = _number(value_bytes)
+    if number is None:
+        return DASH
+    for unit, size in (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if abs(number) >= size:
+            return f"{significant(number / size)}{NBSP}{unit}"
+    return f"{number:,.0f}{NBSP}B"
+
+
+@register.filter
+def big(value: Any) -> str:
+    """A large count in words: 33.0 million, 8.03 billion."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    for word, size in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if abs(number) >= size:
+            return f"{significant(number / size)}{NBSP}{word}"
+    return f"{number:,.0f}"
+
+
+@register.filter
+def percent(ratio: Any) -> str:
+    """A ratio as a percentage: 0.0312 is 3.1 %."""
+    number = _number(ratio)
+    return DASH if number is None else f"{number * 100:.1f}{NBSP}%"
+
+
+@register.filter
+def signed_percent(ratio: Any) -> str:
+    """As ``percent``, with the sign always shown: +1.2 %."""
+    number = _number(ratio)
+    return DASH if number is None else f"{number * 100:+.1f}{NBSP}%".replace("-", MINUS)
+
+
+@register.filter
+def readable(key: Any) -> str:
+    """A key of a JSON object as a label; the unit at its end in brackets: free_bytes is "free [bytes]"."""
+    text = SPELLINGS.get(str(key), str(key))
+    for suffix in ("_per_s", "_bytes", "_tokens", "_ms", "_mhz", "_s"):
+        if text.endswith(suffix) and len(text) > len(suffix):
+            unit = {"_per_s": "1/s", "_mhz": "MHz"}.get(suffix, suffix[1:])
+            return f"{text[: -len(suffix)].replace('_', ' ')} [{unit}]"
+    return text.replace("_", " ")
+
+
+@register.filter
+def bare_percent(ratio: Any) -> str:
+    """As ``percent`` for a column whose header carries the unit."""
+    return percent(ratio).removesuffix(f"{NBSP}%")
+
+
+@register.filter
+def bare_signed_percent(ratio: Any) -> str:
+    """As ``signed_percent`` for a column whose header carries the unit."""
+    return signed_percent(ratio).removesuffix(f"{NBSP}%")
