@@ -22,64 +22,66 @@ from calibration.steptime.shapes import StepFeatures
 Floats = NDArray[np.float64]
 
 TOLERANCE = 0.10
-MAX_KNOTS = 9
+GROWTH = 1.8
+MAX_KNOTS = 12
 _RIDGE = 1e-6  # of a column's scale: makes the optimum unique where columns coincide
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CheckModel:
-    """Knots in tokens, the seconds at them, seconds per token of stairs, and per unit of each feature."""
+    """Knots in tokens and what the fit found: [seconds at each knot, seconds per token of stairs, prices].
 
-    knots: tuple[float, ...]
-    knot_s: tuple[float, ...]  # cumulated, hence never decreasing
-    stairs_s: float
-    prices: tuple[float, ...]  # order of scalar.CHECK_*
+    The seconds at the knots never decrease; prices are in the order of scalar.CHECK_*.
+    """
+
+    knots: Floats
+    values: Floats
+
+    @property
+    def prices(self) -> Floats:
+        return self.values[len(self.knots) + 1 :]
 
     def tokens_s(self, n: Floats, tokens: Tokens) -> Floats:
         """The part that depends on n alone, flat outside the knots."""
-        return np.asarray(np.interp(n, self.knots, self.knot_s) + self.stairs_s * tokens.stairs(n))
+        count = len(self.knots)
+        return np.asarray(np.interp(n, self.knots, self.values[:count]) + self.values[count] * tokens.stairs(n))
 
     def predict_s(self, features: StepFeatures, tokens: Tokens) -> Floats:
-        return np.asarray(self.tokens_s(tokens.padded(features), tokens) + _columns(features) @ np.array(self.prices))
+        return np.asarray(self.tokens_s(tokens.padded(features), tokens) + _columns(features) @ self.prices)
 
 
-def fit_check(features: StepFeatures, seconds: Floats, tokens: Tokens) -> CheckModel:
-    """Least squares of (model/measured - 1) over `seconds` [s]; weights none, starts none."""
+def fit_check(features: StepFeatures, seconds: Floats, tokens: Tokens, knots: Floats | None = None) -> CheckModel:
+    """Least squares of (model/measured - 1) over `seconds` [s], unweighted; `knots` as given or from n."""
     n = tokens.padded(features)
-    knots = token_knots(n)
+    knots = token_knots(n) if knots is None else knots
     low, high = knots[:-1], knots[1:]
-    ramps = np.clip((n[:, None] - low) / (high - low), 0.0, 1.0) if len(knots) > 1 else np.zeros((len(n), 0))
+    ramps = np.clip((n[:, None] - low) / (high - low), 0.0, 1.0)
     matrix = np.column_stack([np.ones(len(n)), ramps, tokens.stairs(n), _columns(features)])
-    scale = np.maximum(np.abs(matrix).max(axis=0), 1e-300)
-    relative = matrix / scale / seconds[:, None] * np.median(seconds)
-    size = matrix.shape[1]
-    rows = np.vstack([relative, _RIDGE * np.eye(size)])
-    solution, _ = nnls(rows, np.r_[np.full(len(n), 1.0), np.zeros(size)])
-    solution = solution / scale * np.median(seconds)
-    split = 1 + len(low)
-    return CheckModel(
-        tuple(knots.tolist()),
-        tuple(np.cumsum(solution[:split]).tolist()),
-        float(solution[split]),
-        tuple(solution[split + 1 :].tolist()),
-    )
+    typical = float(np.median(seconds))
+    scale = np.maximum(np.abs(matrix).max(axis=0), 1e-300) / typical
+    rows = np.vstack([matrix / scale / seconds[:, None], _RIDGE * np.eye(matrix.shape[1])])
+    solution, _ = nnls(rows, np.r_[np.ones(len(n)), np.zeros(matrix.shape[1])])
+    values = solution / scale
+    values[: len(knots)] = np.cumsum(values[: len(knots)])
+    return CheckModel(knots, values)
 
 
 def token_knots(n: Floats) -> Floats:
-    """Knots from smallest to largest n: powers of two thinned so that each interval holds at least two n."""
+    """Knots at measured n, from the smallest to the largest, each at least GROWTH times the one before.
+
+    A knot where nothing was measured would be free to lie anywhere.
+    """
     values = np.unique(n)
-    inner = 2.0 ** np.arange(1, 24)
     knots = [values[0]]
-    for knot in inner[(inner > values[0]) & (inner < values[-1])]:
-        between = np.sum((values > knots[-1]) & (values <= knot))
-        if between >= 2 and np.any(values > knot):
-            knots.append(knot)
+    for value in values[1:]:
+        if value >= GROWTH * knots[-1]:
+            knots.append(value)
     if values[-1] > knots[-1]:
-        knots.append(values[-1])
-    thinned = np.array(knots)
-    if len(thinned) > MAX_KNOTS:
-        thinned = thinned[np.unique(np.linspace(0, len(thinned) - 1, MAX_KNOTS).round().astype(int))]
-    return thinned
+        knots = [*(knots[:-1] if len(knots) > 1 else knots), values[-1]]
+    if len(knots) > MAX_KNOTS:
+        keep = np.unique(np.linspace(0, len(knots) - 1, MAX_KNOTS).round().astype(int))
+        knots = [knots[i] for i in keep]
+    return np.array(knots)
 
 
 def _columns(features: StepFeatures) -> Floats:

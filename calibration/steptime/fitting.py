@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from calibration.steptime.check import fit_check
 from calibration.steptime.hull import MAX_TOKENS, build_hull
-from calibration.steptime.law import Tokens, attention_s, seconds_and_slopes
+from calibration.steptime.law import attention_s, seconds_and_slopes
 from calibration.steptime.model import Spread, StepTimeModel
 from calibration.steptime.samples import FITTED_ROLES, StepSample
 from calibration.steptime.small_batches import small_batch_table
-from calibration.steptime.solving import Data, FitError, bootstrap_law, choose_tokens, fit_law, prepare
+from calibration.steptime.solving import Data, FitError, bootstrap_law, choose_form, fit_law, prepare
 
 Floats = NDArray[np.float64]
 
@@ -37,27 +37,28 @@ def fit(
     if data.features.n.max() > MAX_TOKENS:
         raise FitError(f"a step of {data.features.n.max():.0f} tokens; the most a model covers is {MAX_TOKENS}")
     rng = np.random.default_rng(seed)
-    tokens = Tokens(padded_sizes=tuple(sorted({int(s) for s in padded_sizes})))
-    losses: dict[str, float] = {}
-    if staircase:
-        tokens, losses = choose_tokens(data, tokens.padded_sizes, rng)
-    theta, centre = fit_law(data, tokens)
-    refits, left_out = bootstrap_law(data, tokens, theta, centre, bootstrap, rng)
-    table = small_batch_table(data, tokens, theta, left_out)
-    law_s, _ = seconds_and_slopes(theta, tokens, data.features)
-    residuals = left_out - np.log1p(_table_s(table, data) / law_s)
+    form = choose_form(data, tuple(sorted({int(s) for s in padded_sizes})), staircase, rng)
+    theta, centre = fit_law(data, form.tokens)
+    check = fit_check(data.features, data.seconds, form.tokens)
+    refits = bootstrap_law(data, form, theta, centre, check, bootstrap, rng)
+    law_s, _ = seconds_and_slopes(theta, form.tokens, data.features)
+    predicted_s = law_s + form.check_share * (check.predict_s(data.features, form.tokens) - law_s)
+    table = small_batch_table(data, predicted_s, refits.left_out)
+    residuals = refits.left_out - np.log1p(_table_s(table, data) / predicted_s)
     return StepTimeModel(
         theta=theta,
-        refits=refits,
-        tokens=tokens,
-        check=fit_check(data.features, data.seconds, tokens),
+        check=check,
+        tokens=form.tokens,
+        check_share=form.check_share,
+        refits=refits.theta,
+        refit_checks=tuple(refits.checks),
         hull=build_hull(data.features, attention_s(theta, data.features) / law_s),
         residual_s=table,
         decode_spread=_spread(residuals, data.group == 0),
         chunk_spread=_spread(residuals, data.group > 0),
         seed=seed,
         fitted=len(data),
-        staircase_losses=losses,
+        left_out_losses=form.losses,
     )
 
 

@@ -40,16 +40,18 @@ class StepTimeModel:
     """Made by `fitting.fit`; all that a calibration publishes about step times."""
 
     theta: Floats  # [parameters], order of law.PARAMETERS
-    refits: Floats  # [bootstrap, parameters]
-    tokens: Tokens
     check: CheckModel
+    tokens: Tokens
+    check_share: float  # weight of the check model in the prediction, 0 or more
+    refits: Floats  # [bootstrap, parameters]
+    refit_checks: tuple[CheckModel, ...]
     hull: Hull
     residual_s: Floats  # small_batches' table
     decode_spread: Spread
     chunk_spread: Spread
     seed: int
     fitted: int  # points
-    staircase_losses: dict[str, float]  # left-out loss of each tile/ramp tried
+    left_out_losses: dict[str, float]  # of each tile/ramp tried, and of the average with the check model
 
     def predict_s(self, features: StepFeatures) -> Floats:
         """Seconds of each step; outside the measured box those of its nearest step."""
@@ -66,17 +68,24 @@ class StepTimeModel:
         arrays = self.arrays()
         inside = StepFeatures.from_matrix(np.clip(features.matrix(), arrays.low, arrays.high))
         chunk = inside.has_chunk
-        logs = np.log([seconds_and_slopes(theta, self.tokens, inside)[0] for theta in self.refits])
-        disagreement = logs.var(axis=0, ddof=1) if len(self.refits) > 1 else np.zeros(len(chunk))
+        disagreement = np.zeros(len(chunk))
+        if len(self.refits) > 1:
+            refits = zip(self.refits, self.refit_checks, strict=True)
+            disagreement = np.var([np.log(self._blend_s(*refit, inside)) for refit in refits], axis=0, ddof=1)
         scale = np.where(chunk, self.chunk_spread.scale, self.decode_spread.scale)
         freedom = np.maximum(np.where(chunk, self.chunk_spread.points, self.decode_spread.points) - 1, 1)
         half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(scale**2 + disagreement)
         seconds = steps_seconds(arrays, features)[0]
         return seconds * np.exp(-half), seconds * np.exp(half)
 
+    def _blend_s(self, theta: Floats, check: CheckModel, features: StepFeatures) -> Floats:
+        law, _ = seconds_and_slopes(theta, self.tokens, features)
+        return np.asarray(law + self.check_share * (check.predict_s(features, self.tokens) - law))
+
     def arrays(self, refit: int | None = None) -> StepTimeArrays:
         """Flat arrays for `scalar.step_seconds`, of the fit or of one of its bootstrap refits."""
         theta = self.theta if refit is None else self.refits[refit]
+        check = self.check if refit is None else self.refit_checks[refit]
         value = {name: theta[i] for name, i in INDEX.items()}
         n = np.arange(int(self.hull.high[0]) + 1, dtype=np.float64)
         padded = self.tokens.pad(n)
@@ -85,7 +94,7 @@ class StepTimeModel:
         prices[[scalar.FLOOR_4, scalar.DECODE_S, scalar.LONGEST_S]] = value["a0"] ** 4, value["ad"], value["ac"]
         prices[[scalar.MIXED_S, scalar.MIXED_ROW_S]] = value["a1"], value["km"]
         prices[[scalar.KV_S, scalar.MIXED_DECODE_S, scalar.PAIR_S]] = value["lam"], value["am"], value["bp"]
-        prices[scalar.CHECK_TOLERANCE] = TOLERANCE
+        prices[[scalar.CHECK_TOLERANCE, scalar.CHECK_SHARE]] = TOLERANCE, self.check_share
         context_low, context_high = self.hull.decode_interval(n)
         return StepTimeArrays(
             low=self.hull.low,
@@ -94,9 +103,9 @@ class StepTimeModel:
             decode_tokens_s=value["k0"] + roofline_s(theta, self.tokens, padded),
             chunk_tokens_s=value["k0"] + roofline_s(theta, self.tokens, n),
             residual_s=self.residual_s,
-            check_decode_s=self.check.tokens_s(padded, self.tokens),
-            check_chunk_s=self.check.tokens_s(n, self.tokens),
-            check=np.array(self.check.prices),
+            check_decode_s=check.tokens_s(padded, self.tokens),
+            check_chunk_s=check.tokens_s(n, self.tokens),
+            check=np.ascontiguousarray(check.prices),
             decode_context_low=context_low,
             decode_context_high=context_high,
             log_tokens=np.log1p(n),

@@ -48,10 +48,10 @@ def model_to_dict(model: StepTimeModel) -> dict[str, Any]:
             "padded_sizes": list(model.tokens.padded_sizes),
         },
         "check": {
-            "knots": list(check.knots),
-            "knot_s": list(check.knot_s),
-            "stairs_s": check.stairs_s,
-            "prices": list(check.prices),
+            "share": model.check_share,
+            "knots": check.knots.tolist(),
+            "values": check.values.tolist(),
+            "refits": [refit.values.tolist() for refit in model.refit_checks],
         },
         "hull": {
             "low": hull.low.tolist(),
@@ -64,7 +64,7 @@ def model_to_dict(model: StepTimeModel) -> dict[str, Any]:
         "chunk_spread": {"scale": model.chunk_spread.scale, "points": model.chunk_spread.points},
         "seed": model.seed,
         "fitted": model.fitted,
-        "staircase_losses": dict(model.staircase_losses),
+        "left_out_losses": dict(model.left_out_losses),
     }
 
 
@@ -84,22 +84,28 @@ def model_from_dict(data: Mapping[str, Any]) -> StepTimeModel:
         spreads.append(
             Spread(_not_negative(spread, "scale", f"{field}."), _whole(spread, "points", 0, 10**9, f"{field}."))
         )
-    losses = _mapping(data, "staircase_losses")
+    losses = _mapping(data, "left_out_losses")
     residual = _row(data, "residual_s")
     if len(residual) > LARGEST + 1:
         raise ModelFormatError("residual_s", f"has {len(residual)} entries, at most {LARGEST + 1} are allowed")
+    check, refit_checks = _checks(_mapping(data, "check"), len(refits))
+    share = _number(_mapping(data, "check"), "share", "check.")
+    if not 0 <= share <= 1:
+        raise ModelFormatError("check.share", "must lie between 0 and 1")
     model = StepTimeModel(
         theta=theta,
-        refits=refits,
+        check=check,
         tokens=_tokens(_mapping(data, "tokens")),
-        check=_check(_mapping(data, "check")),
+        check_share=share,
+        refits=refits,
+        refit_checks=refit_checks,
         hull=_hull(_mapping(data, "hull")),
         residual_s=residual,
         decode_spread=spreads[0],
         chunk_spread=spreads[1],
         seed=_whole(data, "seed", 0, 2**63),
         fitted=_whole(data, "fitted", 0, 10**9),
-        staircase_losses={str(k): _number(losses, k, "staircase_losses.") for k in losses},
+        left_out_losses={str(k): _number(losses, k, "left_out_losses.") for k in losses},
     )
     _refuse_absurd(model)
     return model
@@ -125,21 +131,19 @@ def _tokens(data: Mapping[str, Any]) -> Tokens:
     )
 
 
-def _check(data: Mapping[str, Any]) -> CheckModel:
-    knots, knot_s = _row(data, "knots", "check."), _row(data, "knot_s", "check.")
-    prices = _row(data, "prices", "check.")
-    if not 1 <= len(knots) <= MAX_KNOTS or len(knots) != len(knot_s) or np.any(np.diff(knots) <= 0):
-        raise ModelFormatError("check.knots", f"1 to {MAX_KNOTS} growing knots, with one time each")
-    if len(prices) != CHECK_SIZE:
-        raise ModelFormatError("check.prices", f"must be {CHECK_SIZE} numbers")
-    if min(knot_s.min(), prices.min()) < 0 or np.any(np.diff(knot_s) < 0):
-        raise ModelFormatError("check", "times and prices are never negative and never fall")
-    return CheckModel(
-        tuple(knots.tolist()),
-        tuple(knot_s.tolist()),
-        _not_negative(data, "stairs_s", "check."),
-        tuple(prices.tolist()),
-    )
+def _checks(data: Mapping[str, Any], count: int) -> tuple[CheckModel, tuple[CheckModel, ...]]:
+    """The check model and its `count` refits."""
+    knots, values = _row(data, "knots", "check."), _row(data, "values", "check.")
+    if not 1 <= len(knots) <= MAX_KNOTS or np.any(np.diff(knots) <= 0):
+        raise ModelFormatError("check.knots", f"must be 1 to {MAX_KNOTS} growing numbers")
+    width = len(knots) + 1 + CHECK_SIZE
+    refits = _table(data, "refits", width, "check.")
+    if len(values) != width or len(refits) != count:
+        raise ModelFormatError("check.values", f"must be {width} numbers, and as many in each of {count} refits")
+    every = np.vstack([values[None, :], refits])
+    if np.any(every < 0) or np.any(np.diff(every[:, : len(knots)], axis=1) < 0):
+        raise ModelFormatError("check.values", "times and prices are never negative and never fall")
+    return CheckModel(knots, values), tuple(CheckModel(knots, refit) for refit in refits)
 
 
 def _hull(data: Mapping[str, Any]) -> Hull:

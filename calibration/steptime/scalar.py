@@ -8,10 +8,11 @@ decode-only step costs two look-ups, a few multiply-adds and two square roots, w
     A = (floor^4 + (decode_s*C)^4 + (longest_s*cmax)^4)^(1/4)                      step without a chunk
     A = mixed_s + mixed_row_s*b + ((kv_s*kvm)^3 + (mixed_decode_s*C + pair_s*P)^3)^(1/3)     with a chunk
 
-Covered = inside the box of measured features, inside the measured convex hull, and the check model within
-its tolerance. Decode-only steps lie on the hull's face P = 0, where it is an interval of C for each n;
-steps with a chunk are tested against the facets in (log1p n, log1p C, log1p P). Outside the box the features
-are clipped to it first: the value returned is that of the nearest measured step, never an extrapolation.
+The check model is priced beside it; their answers are averaged with weight CHECK_SHARE (0: the law alone).
+Covered = inside the box of measured features, inside the measured convex hull, and the two within the tolerance.
+Decode-only steps lie on the hull's face P = 0, where it is an interval of C for each n; steps with a chunk are
+tested against the facets in (log1p n, log1p C, log1p P). Outside the box the features are clipped to it first:
+the value returned is that of the nearest measured step, never an extrapolation.
 Source: the roofline of Williams et al. 2009 with attention terms; the planner compiles this file's function
 with numba as it stands (this module imports neither numba nor numpy at call time).
 """
@@ -30,8 +31,8 @@ Floats = NDArray[np.float64]
 TOKEN_S, ROW_S, LOGIT_S = 0, 1, 2
 FLOOR_4, DECODE_S, LONGEST_S = 3, 4, 5
 MIXED_S, MIXED_ROW_S, KV_S, MIXED_DECODE_S, PAIR_S = 6, 7, 8, 9, 10
-CHECK_TOLERANCE = 11
-THETA_SIZE = 12
+CHECK_TOLERANCE, CHECK_SHARE = 11, 12
+THETA_SIZE = 13
 CHECK_ROW, CHECK_LOGIT, CHECK_C, CHECK_CMAX = 0, 1, 2, 3
 CHECK_MIXED, CHECK_MIXED_ROW, CHECK_MIXED_C, CHECK_PAIR, CHECK_KV = 4, 5, 6, 7, 8
 CHECK_SIZE = 9
@@ -42,7 +43,7 @@ class StepTimeArrays(NamedTuple):
 
     low: Floats  # [7] smallest measured feature, order of FEATURE_NAMES
     high: Floats  # [7] largest measured feature
-    theta: Floats  # [THETA_SIZE] seconds per unit; FLOOR_4 is seconds^4; CHECK_TOLERANCE a ratio
+    theta: Floats  # [THETA_SIZE] seconds per unit; FLOOR_4 is seconds^4; CHECK_TOLERANCE and CHECK_SHARE ratios
     decode_tokens_s: Floats  # [N+1] k0 + roofline(n), padded n, without a chunk
     chunk_tokens_s: Floats  # [N+1] k0 + roofline(n), with a chunk
     residual_s: Floats  # [<= 17] measured oddities of small decode batches, by n; may be empty
@@ -88,8 +89,10 @@ def step_seconds(
         c *= c
         seconds = m.decode_tokens_s[i] + rows_s + math.sqrt(math.sqrt(theta[FLOOR_4] + d * d + c * c))
         check_s += m.check_decode_s[i] + check[CHECK_C] * C + check[CHECK_CMAX] * cmax
-        if abs(check_s - seconds) > theta[CHECK_TOLERANCE] * seconds:
+        apart = check_s - seconds
+        if abs(apart) > theta[CHECK_TOLERANCE] * seconds:
             covered = False
+        seconds += theta[CHECK_SHARE] * apart
         if not m.decode_context_low[i] <= C <= m.decode_context_high[i]:
             covered = False
         if i < m.residual_s.shape[0]:
@@ -104,8 +107,10 @@ def step_seconds(
         seconds += norm ** (1.0 / 3.0)
     check_s += m.check_chunk_s[i] + check[CHECK_MIXED] + check[CHECK_MIXED_ROW] * b
     check_s += check[CHECK_MIXED_C] * C + check[CHECK_PAIR] * P + check[CHECK_KV] * kvm
-    if abs(check_s - seconds) > theta[CHECK_TOLERANCE] * seconds:
+    apart = check_s - seconds
+    if abs(apart) > theta[CHECK_TOLERANCE] * seconds:
         covered = False
+    seconds += theta[CHECK_SHARE] * apart
     if covered:
         facets = m.facets
         ln = m.log_tokens[i]

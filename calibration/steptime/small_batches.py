@@ -11,33 +11,33 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.steptime.law import INDEX, Tokens, roofline_s, seconds_and_slopes
 from calibration.steptime.solving import Data
 
 Floats = NDArray[np.float64]
 
 LARGEST = 16
-BOUND = 0.5  # share of the law's seconds at no context: a step never comes out at nothing
+BOUND = 0.5  # share of the fastest step of that batch size: no step comes out near nothing
 NOISE_FLOOR = 0.02  # relative: a median of few repeats is never better known than this
 
 
-def small_batch_table(data: Data, tokens: Tokens, theta: Floats, left_out: Floats) -> Floats:
+def small_batch_table(data: Data, predicted_s: Floats, left_out: Floats) -> Floats:
     """Seconds to add at n = 0..: [<= LARGEST + 1], empty where no small batch departs from the law.
 
-    `left_out`: log(measured/model) of every point by refits that did not see it.
+    `predicted_s`: without the table. `left_out`: log(measured/model) of every point by refits that did not see it.
     """
     small = (data.group == 0) & (data.features.n <= LARGEST) & np.isfinite(data.noise)
     rows = data.take(np.flatnonzero(small))
     if not len(rows):
         return np.zeros(0)
-    law, _ = seconds_and_slopes(theta, tokens, rows.features)
-    excess = rows.seconds - law
+    model = predicted_s[small]
+    excess = rows.seconds - model
     usual = float(np.median(np.abs(left_out[~small]))) if not small.all() else 0.0
     noise = np.maximum(rows.noise, max(usual, NOISE_FLOOR)) * rows.seconds
     beyond = np.sign(excess) * np.maximum(0.0, np.abs(excess) - noise)
-    bound = BOUND * (theta[INDEX["k0"]] + roofline_s(theta, tokens, tokens.padded(rows.features)))
-    bounded = np.clip(beyond, -bound, bound)
     sizes = np.unique(rows.features.n)
+    least = np.array([model[rows.features.n == n].min() for n in sizes])
+    bound = BOUND * least[np.searchsorted(sizes, rows.features.n)]
+    bounded = np.clip(beyond, -bound, bound)
     medians = np.array([np.median(bounded[rows.features.n == n]) for n in sizes])
     if not np.any(medians):
         return np.zeros(0)

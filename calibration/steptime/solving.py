@@ -3,8 +3,9 @@
 The loss is soft-L1 of log(model/measured) at 3 %, so that a contended sample pulls little, with a weak prior
 that holds what the points cannot tell (one parameter vector of many that fit equally well). Pure decode is most
 of a real run but few of the shapes one can list: its points get at least DECODE_SHARE of the weight.
-Whether matmul's tiles show is decided by cross-validation among the fitted points: the staircase must beat
-none by a standard error. Nothing here ever sees a held-out sample. Seeded: the same samples, the same fit.
+Whether matmul's tiles show, and whether the prediction is the law or its average with the check model, is decided
+by cross-validation among the fitted points. Nothing here ever sees a held-out sample. Seeded: the same samples,
+the same fit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from calibration.steptime.check import CheckModel, fit_check, token_knots
 from calibration.steptime.law import INDEX, PARAMETERS, Tokens, seconds_and_slopes
 from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import StepFeatures, features_of
@@ -31,6 +33,7 @@ CI_SCALE = 0.05  # relative interval half-width at which a sample's weight is ha
 FOLDS = 8
 TILES = ((128, 1), (256, 1), (128, 16), (256, 16))  # (tile, ramp) tried against none
 MIN_GAIN = 0.1  # share of the left-out loss that a staircase must save, besides a standard error
+CHECK_SHARE = 0.5  # weight of the check model where it is averaged in
 MIN_POINTS = 6
 
 
@@ -123,47 +126,78 @@ def fit_law(data: Data, tokens: Tokens) -> tuple[Floats, Floats]:
     return min(solutions, key=lambda s: s[1])[0], starts[0]
 
 
-def choose_tokens(
-    data: Data, padded_sizes: tuple[int, ...], rng: np.random.Generator
-) -> tuple[Tokens, dict[str, float]]:
-    """No staircase, or the one that predicts left-out fit points better by a standard error; with all scores.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What cross-validation among the fitted points chose, and the mean left-out loss of all it tried."""
 
-    Scores are the mean loss per left-out point, by "tile/ramp".
+    tokens: Tokens
+    check_share: float  # weight of the check model in the prediction
+    losses: dict[str, float]  # by "tile/ramp", and "check" for the average of the two models
+
+
+def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng: np.random.Generator) -> Form:
+    """Stairs, or the average with the check model, where points left out of the fit are predicted better.
+
+    Stairs must win by a standard error and MIN_GAIN. An average of two models of different families errs less
+    than either when their errors differ; no more is asked of it than to win.
     """
-    none = Tokens(padded_sizes=padded_sizes)
-    candidates = [none]
-    n = none.padded(data.features)
-    candidates += [Tokens(t, r, padded_sizes) for t, r in TILES if np.sum(n > t) >= 4 and np.sum(n <= t) >= 2]
+    plain = Tokens(padded_sizes=padded_sizes)
+    candidates = [plain]
+    n = plain.padded(data.features)
+    if staircase:
+        candidates += [Tokens(t, r, padded_sizes) for t, r in TILES if np.sum(n > t) >= 4 and np.sum(n <= t) >= 2]
     fold = _folds(data, rng)
-    losses = np.array([_left_out_losses(data, tokens, fold) for tokens in candidates])
+    errors = [_left_out_errors(data, tokens, fold) for tokens in candidates]
+    losses = np.array([_losses(data, law) for law, _ in errors])
     scores = losses.mean(axis=1)
     best = int(np.argmin(scores))
     gain = losses[0] - losses[best]
     if gain.mean() < max(MIN_GAIN * scores[0], gain.std(ddof=1) / np.sqrt(len(gain))):
         best = 0
-    return candidates[best], {f"{c.tile}/{c.ramp}": float(s) for c, s in zip(candidates, scores, strict=True)}
+    named = {f"{c.tile}/{c.ramp}": float(s) for c, s in zip(candidates, scores, strict=True)}
+    law, check = errors[best]
+    averaged = -np.log((1 - CHECK_SHARE) * np.exp(-law) + CHECK_SHARE * np.exp(-check))
+    named["check"] = float(_losses(data, averaged).mean())
+    return Form(candidates[best], CHECK_SHARE if named["check"] < scores[best] else 0.0, named)
+
+
+@dataclass(frozen=True, slots=True)
+class Refits:
+    """Bootstrap refits: parameters [count, P], check models, and the left-out log(measured/model) [N]."""
+
+    theta: Floats
+    checks: list[CheckModel]
+    left_out: Floats
 
 
 def bootstrap_law(
-    data: Data, tokens: Tokens, theta: Floats, centre: Floats, count: int, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """Refits to `count` resamples of the points, kind by kind: parameters [count, P], left-out log ratios [N].
+    data: Data, form: Form, theta: Floats, centre: Floats, check: CheckModel, count: int, rng: np.random.Generator
+) -> Refits:
+    """Refits to `count` resamples of the points, kind by kind.
 
-    A left-out ratio is log(measured/model) of a point, averaged over the refits that did not see it: an
-    honest residual, though all points are fitted. Points that every refit saw: their plain residual.
+    A left-out ratio is that of a point, averaged over the refits that did not see it: an honest residual,
+    though all points are fitted. Points that every refit saw: their plain residual.
     """
-    refits = np.empty((count, len(PARAMETERS)))
+    refits, checks = np.empty((count, len(PARAMETERS))), []
     total, times = np.zeros(len(data)), np.zeros(len(data))
+    groups = [np.flatnonzero(data.group == g) for g in np.unique(data.group)]
     for k in range(count):
-        rows = np.concatenate(
-            [rng.choice(np.flatnonzero(data.group == g), int(np.sum(data.group == g))) for g in np.unique(data.group)]
-        )
-        refits[k], _ = solve(data.take(rows), tokens, theta, centre, evaluations=12)
+        rows = np.concatenate([rng.choice(group, len(group)) for group in groups])
+        drawn = data.take(rows)
+        refits[k], _ = solve(drawn, form.tokens, theta, centre, evaluations=12)
+        checks.append(fit_check(drawn.features, drawn.seconds, form.tokens, check.knots))
         out = np.setdiff1d(np.arange(len(data)), rows)
-        total[out] += _log_ratio(data.take(out), tokens, refits[k])
+        total[out] += _blend_ratio(data.take(out), form, refits[k], checks[k])
         times[out] += 1
-    plain = _log_ratio(data, tokens, theta)
-    return refits, np.where(times > 0, total / np.maximum(times, 1), plain)
+    plain = _blend_ratio(data, form, theta, check)
+    return Refits(refits, checks, np.where(times > 0, total / np.maximum(times, 1), plain))
+
+
+def _blend_ratio(data: Data, form: Form, theta: Floats, check: CheckModel) -> Floats:
+    """log(measured/model) of the prediction: the law, or its average with the check model."""
+    law, _ = seconds_and_slopes(theta, form.tokens, data.features)
+    other = check.predict_s(data.features, form.tokens)
+    return np.asarray(np.log(data.seconds / (law + form.check_share * (other - law))))
 
 
 def _log_ratio(data: Data, tokens: Tokens, theta: Floats) -> Floats:
@@ -179,11 +213,20 @@ def _folds(data: Data, rng: np.random.Generator) -> NDArray[np.int64]:
     return fold
 
 
-def _left_out_losses(data: Data, tokens: Tokens, fold: NDArray[np.int64]) -> Floats:
+def _left_out_errors(data: Data, tokens: Tokens, fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """log(measured/model) of each point by the law, and by the check model, fitted to the other folds."""
     theta, centre = fit_law(data, tokens)
-    errors = np.empty(len(data))
+    law, other = np.empty(len(data)), np.empty(len(data))
+    knots = token_knots(tokens.padded(data.features))
     for k in range(int(fold.max()) + 1):
-        inside, outside = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-        refit, _ = solve(data.take(inside), tokens, theta, centre, evaluations=15)
-        errors[outside] = _log_ratio(data.take(outside), tokens, refit)
-    return data.weights * (np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) - 1.0)
+        inside, outside = data.take(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
+        refit, _ = solve(inside, tokens, theta, centre, evaluations=15)
+        check = fit_check(inside.features, inside.seconds, tokens, knots)
+        rows = data.take(outside)
+        law[outside] = _log_ratio(rows, tokens, refit)
+        other[outside] = np.log(rows.seconds / check.predict_s(rows.features, tokens))
+    return law, other
+
+
+def _losses(data: Data, errors: Floats) -> Floats:
+    return np.asarray(data.weights * (np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) - 1.0))

@@ -35,9 +35,10 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     check_decode = m.check_decode_s[i] + check[scalar.CHECK_C] * C + check[scalar.CHECK_CMAX] * cmax
     check_mixed = m.check_chunk_s[i] + check[scalar.CHECK_MIXED] + check[scalar.CHECK_MIXED_ROW] * b
     check_mixed += check[scalar.CHECK_MIXED_C] * C + check[scalar.CHECK_PAIR] * P + check[scalar.CHECK_KV] * kvm
-    apart = np.abs(check_rows + np.where(chunk, check_mixed, check_decode) - seconds)
+    apart = check_rows + np.where(chunk, check_mixed, check_decode) - seconds
     if np.isfinite(theta[scalar.CHECK_TOLERANCE]):
-        covered &= apart <= theta[scalar.CHECK_TOLERANCE] * seconds
+        covered &= np.abs(apart) <= theta[scalar.CHECK_TOLERANCE] * seconds
+    seconds = seconds + theta[scalar.CHECK_SHARE] * apart
 
     in_face = (m.decode_context_low[i] <= C) & (m.decode_context_high[i] >= C)
     in_hull = np.ones(len(n), dtype=bool)

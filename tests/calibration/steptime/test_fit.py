@@ -42,9 +42,14 @@ def test_noise_is_averaged_out_and_predictions_are_nearer_the_truth_than_the_sam
 
 def test_a_contended_sample_pulls_little(noisy, truth):
     model, samples = noisy
-    slow = [StepSample(s.shape, tuple(t * (3 if k == 20 else 1) for t in s.seconds)) for k, s in enumerate(samples)]
+    slow = [
+        StepSample(s.shape, tuple(t * (3 if k == 20 else 1) for t in s.seconds))
+        for k, s in enumerate(samples)
+    ]
     shapes = truth.shapes(150, 50)
-    moved = fit(slow, seed=1, bootstrap=0).predict_s(features_of(shapes)) / model.predict_s(features_of(shapes))
+    moved = fit(slow, seed=1, bootstrap=0).predict_s(features_of(shapes)) / model.predict_s(
+        features_of(shapes)
+    )
     assert np.percentile(np.abs(moved - 1), 90) < 0.03
 
 
@@ -52,7 +57,7 @@ def test_a_staircase_is_used_where_it_predicts_better_and_only_there(truth):
     where = truth.corners() + truth.shapes(60, 1)
     model = fit(truth.measure(truth.staircase, where, noise=0.0), bootstrap=0)
     assert (model.tokens.tile, model.tokens.ramp) == (256, 1)
-    assert model.staircase_losses["256/1"] < model.staircase_losses["0/1"] / 2
+    assert model.left_out_losses["256/1"] < model.left_out_losses["0/1"] / 2
     plain = fit(truth.measure(truth.roofline, where, noise=0.0), bootstrap=0)
     assert plain.tokens.tile == 0
 
@@ -62,7 +67,9 @@ def test_intervals_have_their_level_on_fresh_samples(truth):
     for seed in range(4):
         where = truth.corners() + truth.shapes(41, seed)
         model = fit(truth.measure(truth.roofline, where, noise=0.03, seed=seed), seed=seed, staircase=False)
-        held = truth.measure(truth.roofline, truth.shapes(100, seed + 90), noise=0.03, seed=seed + 7, role="heldout")
+        held = truth.measure(
+            truth.roofline, truth.shapes(100, seed + 90), noise=0.03, seed=seed + 7, role="heldout"
+        )
         inside.append(heldout_report(model, held).inside)
     assert 0.82 <= np.mean(inside) <= 0.97  # at a level of 0.9
 
@@ -79,7 +86,12 @@ def test_intervals_widen_with_the_level_and_away_from_the_points(noisy, truth):
 def test_scalar_vectorised_and_compiled_agree(noisy, truth):
     model, _ = noisy
     arrays = model.arrays()
-    shapes = [*truth.shapes(120, 8), StepShape((9000,)), StepShape((), (Chunk(5000, 0),)), StepShape((1,) * 90)]
+    shapes = [
+        *truth.shapes(120, 8),
+        StepShape((9000,)),
+        StepShape((), (Chunk(5000, 0),)),
+        StepShape((1,) * 90),
+    ]
     seconds, covered = model.predict_s(features_of(shapes)), model.covered(features_of(shapes))
     jitted = numba.njit(step_seconds)
     for shape, s, c in zip(shapes, seconds, covered, strict=True):
@@ -118,7 +130,9 @@ def test_json_gives_the_same_model_back(noisy, truth):
         (("hull", "high"), [1e12] * 7, "hull.high"),
         (("hull", "low"), [1.0], "hull"),
         (("hull",), None, "hull"),
-        (("check", "knot_s"), [0.1], "check.knots"),
+        (("check", "knots"), [3.0, 2.0], "check.knots"),
+        (("check", "values"), [0.1], "check.values"),
+        (("check", "share"), 2.0, "check.share"),
         (("residual_s",), [-1.0, -1.0], "parameters"),
         (("tokens", "padded_sizes"), [4, 2], "tokens.padded_sizes"),
         (("seed",), 1.5, "seed"),
@@ -168,7 +182,9 @@ def test_reproducible_oddities_of_small_batches_are_carried(truth):
     assert errors(model, odd, asked).max() < 0.06
     assert 1e-3 < model.residual_s[2] < 6e-3
     single = truth.measure(odd, where, noise=0.005, repeats=1)
-    assert not len(fit(single, bootstrap=0, staircase=False).residual_s)  # unrepeated: noise unknown, no evidence
+    assert not len(
+        fit(single, bootstrap=0, staircase=False).residual_s
+    )  # unrepeated: noise unknown, no evidence
 
 
 def test_padded_batches_are_a_staircase(truth):

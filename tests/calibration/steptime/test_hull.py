@@ -54,7 +54,11 @@ def test_beyond_the_points_is_outside(shape):
 
 def test_steps_with_little_attention_stand_for_those_with_less():
     hull = hull_of(MIXED, share=0.05)
-    cheaper = [StepShape((30,)), StepShape((), tuple(Chunk(32, 0) for _ in range(15))), StepShape((), (Chunk(3, 0),))]
+    cheaper = [
+        StepShape((30,)),
+        StepShape((), tuple(Chunk(32, 0) for _ in range(15))),
+        StepShape((), (Chunk(3, 0),)),
+    ]
     assert inside(hull, cheaper) == [True, True, True]
     assert inside(hull, [StepShape((2048,)), StepShape((512,) * 17)]) == [False, False]
 
@@ -73,7 +77,11 @@ def test_a_step_without_logits_is_inside():
     ("shapes", "within", "without"),
     [
         ([StepShape((c,) * 4) for c in (10, 100)], StepShape((50,) * 4), StepShape((50,) * 3)),
-        ([StepShape((c,) * b) for b in (1, 8) for c in (10, 100)], StepShape((50,) * 4), StepShape((150,) * 4)),
+        (
+            [StepShape((c,) * b) for b in (1, 8) for c in (10, 100)],
+            StepShape((50,) * 4),
+            StepShape((150,) * 4),
+        ),
         ([StepShape((50,))] * 3, StepShape((50,)), StepShape((51,))),
         (
             [StepShape((), (Chunk(64, p),)) for p in (0, 10, 100)],

@@ -4,10 +4,14 @@ import pytest
 from calibration.steptime import features_of
 from calibration.steptime.law import PARAMETERS, Tokens, attention_s, roofline_s, seconds_and_slopes
 
-THETA = np.array([2e-3, 14e-3, 9e-5, 3e-5, 0.8, 1e-6, 1e-5, 1e-4, 1.5e-7, 1e-7, 1e-4, 3e-5, 1e-6, 2.5e-7, 3.5e-9])
+THETA = np.array(
+    [2e-3, 14e-3, 9e-5, 3e-5, 0.8, 1e-6, 1e-5, 1e-4, 1.5e-7, 1e-7, 1e-4, 3e-5, 1e-6, 2.5e-7, 3.5e-9]
+)
 
 
-@pytest.mark.parametrize("tokens", [Tokens(), Tokens(256, 16), Tokens(128, 1), Tokens(padded_sizes=(1, 8, 64))])
+@pytest.mark.parametrize(
+    "tokens", [Tokens(), Tokens(256, 16), Tokens(128, 1), Tokens(padded_sizes=(1, 8, 64))]
+)
 def test_slopes_are_the_derivatives(truth, tokens):
     features = features_of(truth.shapes(60, 3))
     seconds, slopes = seconds_and_slopes(THETA, tokens, features)

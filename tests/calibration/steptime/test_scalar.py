@@ -9,7 +9,7 @@ def some_arrays():
     """Arrays with every part in use: a box, a hull, a check model, residuals, the tables of a made-up law."""
     n = np.arange(513.0)
     base = 0.002 + np.hypot(0.004, 2e-5 * n)
-    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1])
+    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1, 0.3])
     low = np.array([1.0, 0, 0, 0, 0, 0, 0])
     high = np.array([512.0, 64, 65, 64 * 1024, 1024, 512 * 1500, 1536])
     return scalar.StepTimeArrays(
@@ -73,9 +73,10 @@ def test_disagreement_with_the_check_model_is_not_covered_but_priced():
     arrays = some_arrays()
     row = (32.0, 32.0, 32.0, 3200.0, 100.0, 0.0, 0.0)
     seconds, covered = step_seconds(arrays, *row)
-    off = arrays._replace(check_decode_s=arrays.check_decode_s * 1.2)
+    check_s = arrays.check_decode_s
+    off = arrays._replace(check_decode_s=check_s * 1.2)
     assert covered
-    assert step_seconds(off, *row) == (seconds, False)
+    assert step_seconds(off, *row) == (pytest.approx(seconds + 0.3 * 0.2 * check_s[32]), False)
 
 
 def test_helpers_cover_everything_and_price_as_they_say():

@@ -4,7 +4,11 @@ import numpy as np
 
 from calibration.steptime import Chunk, StepSample, StepShape
 
-SIZES = {"n": (16, 32, 64, 128, 256, 512, 1024, 2048), "b": (1, 2, 4, 8, 16, 32, 64), "c": (64, 256, 1024, 4096)}
+SIZES = {
+    "n": (16, 32, 64, 128, 256, 512, 1024, 2048),
+    "b": (1, 2, 4, 8, 16, 32, 64),
+    "c": (64, 256, 1024, 4096),
+}
 
 
 def roofline(shape: StepShape) -> float:
@@ -52,7 +56,9 @@ def corners() -> list[StepShape]:
     """The ends of the envelope that `shapes` draws from, so that its hull holds what is drawn later."""
     out = [StepShape((c,) * b) for b in (1, 64) for c in (32, 4096)]
     out += [StepShape((), (Chunk(q, p),)) for q in (16, 2048) for p in (0, 4096)]
-    return out + [StepShape((c,) * 64, (Chunk(q, p),)) for c, q, p in ((32, 16, 0), (4096, 2048, 4096), (4096, 16, 0))]
+    return out + [
+        StepShape((c,) * 64, (Chunk(q, p),)) for c, q, p in ((32, 16, 0), (4096, 2048, 4096), (4096, 16, 0))
+    ]
 
 
 def measure(law, where, *, noise: float = 0.02, repeats: int = 5, seed: int = 0, role: str = "fit"):
