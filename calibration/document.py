@@ -1,0 +1,208 @@
+"""A calibration as a file: what was measured, on what, and the model fitted to it.
+
+JSON, one object: `format`, `version`, `checksum` (SHA-256 over the canonical JSON of `content`) and `content`
+with architecture, device, envelope, kv_tokens, seed, environment, samples, model, provenance. Numbers are
+finite and written in full, so a file read back is equal to what was written. A file comes from anywhere: size,
+checksum, schema and every number are checked before anything is believed; `DocumentError` says what is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from calibration.architecture import Architecture, UnsupportedArchitecture
+from calibration.experiment.envelope import BadEnvelope, Envelope
+from calibration.steptime import StepSample, StepTimeModel
+from calibration.steptime.samples import ROLES
+
+FORMAT, VERSION = "ridgeline-calibration", 1
+MAX_BYTES = 64 * 2**20
+MAX_SAMPLES = 200_000
+MAX_ROWS = 1 << 14  # decode rows and chunks of one step
+MAX_REPEATS = 1000
+MAX_TOKENS = 1 << 24
+MAX_TEXT = 200
+LONGEST_S = 3600.0
+
+
+class DocumentError(ValueError):
+    """The file is not a calibration that can be believed: `field` (dotted path) and `message`."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field, self.message = field, message
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationDocument:
+    """What a calibration file holds. `model` is the model's JSON form, None when the gate refused it."""
+
+    architecture: Architecture
+    device: str
+    envelope: Envelope | None
+    kv_tokens: int
+    seed: int
+    environment: dict[str, Any]
+    samples: list[StepSample]
+    model: dict[str, Any] | None
+    provenance: dict[str, Any]
+
+
+def write_document(document: CalibrationDocument) -> bytes:
+    """The file's bytes. Raises ValueError for a number that is not finite."""
+    content = {
+        "architecture": document.architecture.to_dict(),
+        "device": document.device,
+        "envelope": document.envelope.to_dict() if document.envelope else None,
+        "kv_tokens": document.kv_tokens,
+        "seed": document.seed,
+        "environment": document.environment,
+        "samples": [sample.to_dict() for sample in document.samples],
+        "model": document.model,
+        "provenance": document.provenance,
+    }
+    envelope = {"format": FORMAT, "version": VERSION, "checksum": _checksum(content), "content": content}
+    return json.dumps(envelope, allow_nan=False, indent=1).encode()
+
+
+def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
+    """The calibration in a file. Raises DocumentError, and nothing else but OSError."""
+    content = _content(_read(source))
+    samples = _field(content, "samples", list)
+    if not 1 <= len(samples) <= MAX_SAMPLES:
+        raise DocumentError("samples", f"must be 1 to {MAX_SAMPLES:,}, not {len(samples):,}")
+    try:
+        envelope = content.get("envelope")
+        return CalibrationDocument(
+            architecture=Architecture.from_dict(_field(content, "architecture", dict)),
+            device=_text(content, "device"),
+            envelope=None if envelope is None else Envelope.from_dict(envelope),
+            kv_tokens=_whole(content, "kv_tokens", 1, 1 << 40),
+            seed=_whole(content, "seed", 0, (1 << 63) - 1),
+            environment=_field(content, "environment", dict),
+            samples=[_sample(entry, f"samples.{index}") for index, entry in enumerate(samples)],
+            model=_model(content.get("model")),
+            provenance=_field(content, "provenance", dict),
+        )
+    except UnsupportedArchitecture as error:
+        raise DocumentError(f"architecture.{error.field}", error.message) from error
+    except BadEnvelope as error:
+        raise DocumentError(f"envelope.{error.field}", error.message) from error
+
+
+def _read(source: str | Path | IO[bytes]) -> bytes:
+    if isinstance(source, (str, Path)):
+        with Path(source).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    else:
+        source.seek(0)
+        data = source.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise DocumentError("file", f"is larger than {MAX_BYTES >> 20} MiB")
+    return data
+
+
+def _content(data: bytes) -> dict[str, Any]:
+    def refuse(token: str) -> Any:
+        raise DocumentError("file", f"holds {token}, which is no number of JSON")
+
+    def finite(text: str) -> float:
+        value = float(text)
+        if value in (float("inf"), float("-inf")):
+            raise DocumentError("file", f"holds {text[:40]}, which is not finite")
+        return value
+
+    try:
+        outer = json.loads(data, parse_constant=refuse, parse_float=finite)
+    except DocumentError:
+        raise
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and int limits are ValueErrors
+        raise DocumentError("file", f"is not JSON: {str(error)[:200]}") from None
+    if not isinstance(outer, dict) or outer.get("format") != FORMAT:
+        raise DocumentError("format", f"is not {FORMAT!r}: this is no calibration file")
+    if outer.get("version") != VERSION or isinstance(outer.get("version"), bool):
+        raise DocumentError("version", f"must be {VERSION}, the one this release reads")
+    content = _field(outer, "content", dict)
+    if outer.get("checksum") != _checksum(content):
+        raise DocumentError("checksum", "does not match the content: the file was changed or cut short")
+    return dict(content)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _field(mapping: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = mapping.get(key)
+    if not isinstance(value, kind):
+        name = {dict: "an object", list: "a list", str: "text"}[kind]
+        raise DocumentError(key, f"must be {name}")
+    return value
+
+
+def _text(mapping: Mapping[str, Any], key: str) -> str:
+    value = str(_field(mapping, key, str))
+    if not value or len(value) > MAX_TEXT or not value.isprintable():
+        raise DocumentError(key, f"must be 1 to {MAX_TEXT} printable characters")
+    return value
+
+
+def _whole(mapping: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = mapping.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise DocumentError(key, f"must be a whole number from {least:,} to {most:,}")
+    return value
+
+
+def _sample(entry: Any, path: str) -> StepSample:
+    if not isinstance(entry, dict) or not isinstance(entry.get("shape"), dict):
+        raise DocumentError(path, "must be an object with a shape")
+    decode, chunks = entry["shape"].get("decode"), entry["shape"].get("chunks")
+    if not _tokens(decode) or not isinstance(chunks, list) or len(chunks) > MAX_ROWS:
+        raise DocumentError(f"{path}.shape", "must list decode contexts and chunks, in tokens")
+    if not all(_tokens(chunk) and len(chunk) == 3 for chunk in chunks):
+        raise DocumentError(f"{path}.shape.chunks", "must be [query tokens, cached tokens, samples 0 or 1]")
+    seconds = entry.get("seconds")
+    if not isinstance(seconds, list) or len(seconds) > MAX_REPEATS or not all(map(_number, seconds)):
+        raise DocumentError(f"{path}.seconds", f"must list at most {MAX_REPEATS} numbers")
+    if not all(0 < value <= LONGEST_S for value in seconds):
+        raise DocumentError(f"{path}.seconds", f"must be above 0 and at most {LONGEST_S:,.0f} s")
+    if entry.get("role") not in ROLES:
+        raise DocumentError(f"{path}.role", f"must be one of {', '.join(ROLES)}")
+    share, gap_s = entry.get("contended_share"), entry.get("host_gap_s")
+    if not (_number(share) and 0 <= share <= 1):
+        raise DocumentError(f"{path}.contended_share", "must be from 0 to 1")
+    if not (_number(gap_s) and 0 <= gap_s <= LONGEST_S):
+        raise DocumentError(f"{path}.host_gap_s", f"must be from 0 to {LONGEST_S:,.0f} s")
+    try:
+        return StepSample.from_dict(entry)
+    except ValueError as error:
+        raise DocumentError(path, str(error)) from error
+
+
+def _tokens(values: Any) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) <= MAX_ROWS
+        and all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MAX_TOKENS for v in values)
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _model(data: Any) -> dict[str, Any] | None:
+    """The model's JSON form, checked by reading it. Raises DocumentError."""
+    if data is None:
+        return None
+    try:
+        return StepTimeModel.from_dict(data).to_dict()
+    except ValueError as error:
+        raise DocumentError("model", str(error)) from error
