@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from calibration.architecture import load_architecture
-from calibration.sources.step_csv import choose_points, read_step_csv
+from calibration.sources.choosing import choose_points
+from calibration.sources.step_csv import read_step_csv
 from calibration.steptime import fit
 from planner.search import PlanResult, parse_objectives, plan
 from planner.simulation.kernel import warm_up
