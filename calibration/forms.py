@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import UploadedFile
 from calibration import services
 from calibration.architecture import PRESETS, Architecture, UnsupportedArchitecture, parse_config_text
 from calibration.document import DocumentError, read_document
-from calibration.experiment import DoesNotFit, Envelope
+from calibration.experiment import BadEnvelope, DoesNotFit, Envelope
 from calibration.models import Device
 from calibration.sources.step_csv import StepCsvError, read_step_csv
 
@@ -49,6 +49,21 @@ class ArchitectureMixin(forms.Form):
         except UnsupportedArchitecture as error:
             self.add_error(field, f"{error.field}: {error.message}")
         return None
+
+
+class DescribeForm(ArchitectureMixin):
+    """What is this model made of?"""
+
+    name = forms.CharField(max_length=120, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        data["architecture"] = self.clean_architecture(data)
+        return data
+
+    def architecture(self) -> Architecture:
+        architecture: Architecture = self.cleaned_data["architecture"]
+        return architecture
 
 
 class CalibrateForm(ArchitectureMixin):
@@ -89,10 +104,13 @@ class CalibrateForm(ArchitectureMixin):
             self.add_error("model", f"{architecture.model_type} can be described but not run here.")
         if architecture is None or self.errors:
             return data
-        envelope = Envelope(data["max_batch"], data["max_context_tokens"], data["max_step_tokens"])
         device = services.device_named(data["device"])
         try:
+            envelope = Envelope(data["max_batch"], data["max_context_tokens"], data["max_step_tokens"])
             kv_tokens = services.kv_tokens_for(architecture, envelope, device, data.get("kv_tokens"))
+        except BadEnvelope as error:
+            self.add_error(error.field if error.field in self.fields else None, error.message)
+            return data
         except DoesNotFit as error:
             self.add_error(
                 "device",

@@ -25,6 +25,7 @@ from accounts.api import router as accounts_router
 from calibration.api import router as calibration_router
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.datastructures import MultiValueDict
+from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
@@ -192,5 +193,7 @@ def urls() -> tuple[list[Any], str, str]:
     """The API's URL patterns. They answer 401 themselves; the login middleware would redirect to a page."""
     patterns, app_name, namespace = api.urls
     for pattern in patterns:
+        if pattern.name in ("openapi-json", "openapi-view"):
+            pattern.callback = require_safe(pattern.callback)
         pattern.callback.login_required = False
     return patterns, app_name, namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -23,7 +24,7 @@ from planner.search import (
     parse_objective,
 )
 from planner.services import PlanRequest
-from planner.traffic import PRESETS, TooLarge, Traffic, TrafficError, read_traffic, synthesise
+from planner.traffic import LIMITS, PRESETS, TooLarge, Traffic, TrafficError, read_traffic, synthesise
 
 SEED = {"min_value": 0, "max_value": 2**31 - 1, "initial": 0, "required": False}
 
@@ -71,7 +72,7 @@ class UploadTrafficForm(UploadMixin):
             data["traffic"] = read_traffic(
                 upload.file, name=upload.name or "upload", rate_per_s=data.get("rate_per_s"),
                 max_model_len=data.get("max_model_len"), seed=data.get("seed") or 0,
-                max_unpacked_bytes=settings.MAX_UNPACKED_BYTES,
+                limits=replace(LIMITS, unpacked_bytes=settings.MAX_UNPACKED_BYTES),
             )  # fmt: skip
         except TrafficError as error:
             add_traffic_errors(self, error)

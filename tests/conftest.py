@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
@@ -16,6 +17,9 @@ from accounts.models import ApiToken, Membership, Project
 from calibration.architecture import PRESETS
 from calibration.models import Calibration
 from planner.models import Plan, TrafficSet
+
+if TYPE_CHECKING:
+    from calibration.steptime import StepSample
 
 User = get_user_model()
 
@@ -130,6 +134,58 @@ def no_broker(monkeypatch) -> list[tuple[str, str]]:
     return sent
 
 
+# A model that was fitted, to steps whose law is known: nothing here is measured ------------------------------------
+
+
+@pytest.fixture(scope="session")
+def fitted_samples() -> list[StepSample]:
+    """Steps of 4 ms + 30 us a token + 100 us a decode, with 1 % of noise; each fifth shape is held out."""
+    from calibration.steptime import Chunk, StepSample, StepShape
+
+    decodes = [StepShape((context,) * batch, ()) for batch in (1, 2, 4, 8, 16) for context in (16, 256, 1000)]
+    prefills = [
+        StepShape((), (Chunk(query, cached),)) for query in (16, 64, 256, 512) for cached in (0, 128, 500)
+    ]
+    mixed = [
+        StepShape((context,) * batch, (Chunk(query, cached),))
+        for batch in (1, 4, 15) for context in (64, 512) for query in (16, 128, 400) for cached in (0, 300)
+    ]  # fmt: skip
+    noise = np.random.default_rng(0)
+
+    def sample(shape: StepShape, role: str) -> StepSample:
+        tokens, rows = shape.features[:2]
+        base_s = 0.004 + 3e-5 * tokens + 1e-4 * rows
+        return StepSample(shape, tuple(base_s * (1 + 0.01 * noise.standard_normal(5))), role)
+
+    shapes = [*decodes, *prefills, *mixed]
+    return [sample(shape, "fit") for shape in shapes] + [sample(shape, "heldout") for shape in shapes[::5]]
+
+
+@pytest.fixture(scope="session")
+def calibration_result(fitted_samples) -> dict[str, Any]:
+    """What a finished calibration stores."""
+    from calibration.pipeline import CalibrationResult
+    from calibration.steptime import fit, gate, heldout_report
+
+    model = fit(fitted_samples, seed=0, bootstrap=8)
+    report = heldout_report(model, [sample for sample in fitted_samples if sample.role == "heldout"])
+    return CalibrationResult(fitted_samples, {}, model, report, gate(report, "cpu"), None).to_dict()
+
+
+@pytest.fixture(scope="session")
+def plan_result(calibration_result) -> dict[str, Any]:
+    """What a finished plan stores: a small space, really searched."""
+    from calibration.steptime import StepTimeModel
+    from planner.search import SearchSpace, parse_objectives, plan
+    from planner.traffic import synthesise
+
+    space = SearchSpace(budgets_tokens=(256, 512), max_num_seqs=(8, 16), max_replicas=2)
+    return plan(
+        synthesise("demo", requests=50, seed=1), StepTimeModel.from_dict(calibration_result["model"]), 16_384,
+        PRESETS["demo"], parse_objectives(["ttft:p50:1", "itl:p50:0.05"]), space, refits=2, threads=1,
+    ).to_dict()  # fmt: skip
+
+
 # Objects of the project -----------------------------------------------------------------------------------------
 
 
@@ -147,6 +203,32 @@ def calibration(project, owner) -> Calibration:
     shape = StepShape(decode_contexts=(100, 200), chunks=(Chunk(64, 0),))
     services.store_samples(row, [StepSample(shape, (0.010, 0.011))])
     return row
+
+
+@pytest.fixture
+def published(project, owner, fitted_samples, calibration_result) -> Calibration:
+    """A finished one that plans may rest on."""
+    from calibration import services
+
+    gate = calibration_result["gate"]
+    row = Calibration.objects.create(
+        project=project, owner=owner, name="demo, published", architecture=PRESETS["demo"].to_dict(), device="cpu",
+        envelope={"max_batch": 16, "max_context_tokens": 1024, "max_step_tokens": 512}, kv_tokens=16_384,
+        status=Calibration.DONE, published=gate["passed"], reason=gate["reason"], result=calibration_result,
+        provenance={"engine": "ridgeline"},
+    )  # fmt: skip
+    services.store_samples(row, fitted_samples)
+    return row
+
+
+@pytest.fixture
+def finished_plan(project, owner, published, traffic, plan_result) -> Plan:
+    verdict = plan_result["verdict"]
+    return Plan.objects.create(
+        project=project, owner=owner, name="finished", calibration=published, traffic=traffic,
+        objectives=["ttft:p50:1", "itl:p50:0.05"], space=plan_result["inputs"]["space"], status=Plan.DONE,
+        result=plan_result, feasible=verdict["feasible"], sentence=verdict["sentence"],
+    )  # fmt: skip
 
 
 @pytest.fixture
