@@ -65,9 +65,12 @@ def run_cases(path: Path | str, by: str) -> CaseReport:
         raise ValueError(f"by must be one of {', '.join(SIMULATORS)}, not {by!r}")
     cases = identical = 0
     differences: list[Difference] = []
-    for case in read_cases(Path(path)):
+    for number, case in read_cases(Path(path)):
         cases += 1
-        difference = compare(case, replay(case, by))
+        try:
+            difference = compare(case, replay(case, by))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise CaseFileError(f"line {number}: not a scheduler case ({error!r})") from error
         if difference is None:
             identical += 1
         elif len(differences) < KEPT_DIFFERENCES:
@@ -75,8 +78,8 @@ def run_cases(path: Path | str, by: str) -> CaseReport:
     return CaseReport(by, cases, identical, tuple(differences))
 
 
-def read_cases(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The cases of a .jsonl or .jsonl.gz file, one by one."""
+def read_cases(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The cases of a .jsonl or .jsonl.gz file with their line numbers, one by one."""
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for number, line in enumerate(lines, 1):
@@ -84,10 +87,10 @@ def read_cases(path: Path) -> Iterator[Mapping[str, Any]]:
                     case = json.loads(line)
                     engine = case["engine"]
                 except (ValueError, KeyError, TypeError) as error:
-                    raise CaseFileError(f"line {number}: not a scheduler case ({error})") from error
+                    raise CaseFileError(f"line {number}: not a scheduler case ({error!r})") from error
                 if engine != "vllm":
                     raise CaseFileError(f"line {number}: engine {engine!r} is not simulated; vllm is")
-                yield case
+                yield number, case
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise CaseFileError(f"cannot read {path.name}: {error}") from error
 
