@@ -10,6 +10,8 @@ here: the engine is another process. Source: spec/step-time, "The experiment".
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -209,34 +211,40 @@ def fit_samples(
     samples: Sequence[StepSample],
     *,
     device: str,
-    seed: int = 0,
     kv_tokens: int | None = None,
+    seed: int = 0,
     environment: dict[str, Any] | None = None,
     on_log: Callable[[str], None] = lambda line: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> CalibrationResult:
     """Fits samples measured elsewhere: a subset chosen by shape alone, scored on all the others.
 
-    Steps with more tokens than the KV pool holds cannot happen there: they are neither fitted nor scored, and
-    the log says how many they were. Samples that already say what they are for (a run of ours) keep their roles.
+    Samples that already say what they are for (a run of ours, imported) keep their roles. A step that needs more
+    KV than `kv_tokens` can never be scheduled there: it is kept with role "outside", neither fitted nor scored.
     """
+
     kind = device_kind(device)
     if should_stop():
         raise Stopped
     roles = {sample.role for sample in samples}
+    if not roles & {"heldout", "retry_heldout"}:
+        possible = [kv_tokens is None or in_domain(sample.shape, kv_tokens) for sample in samples]
+        chosen = iter(choose_points(list(itertools.compress(samples, possible)), IMPORT_FIT_POINTS, seed))
+        samples = [
+            next(chosen) if inside else dataclasses.replace(sample, role="outside")
+            for sample, inside in zip(samples, possible, strict=True)
+        ]
+        if not all(possible):
+            on_log(
+                f"{len(samples) - sum(possible)} of {len(samples)} steps need more KV than {kv_tokens} tokens: "
+                "kept, but neither fitted nor scored, because no schedule can contain them"
+            )
     role = "retry_heldout" if "retry_heldout" in roles else "heldout"
-    kept = list(samples)
-    if role not in roles:
-        if kv_tokens:
-            kept = [sample for sample in samples if in_domain(sample.shape, kv_tokens)]
-        if len(kept) < len(samples):
-            left_out = f"{len(samples) - len(kept):,} of {len(samples):,} steps"
-            on_log(f"{left_out} hold more tokens than the KV pool of {kv_tokens:,} and were left out")
-        kept = choose_points(kept, IMPORT_FIT_POINTS, seed) if kept else kept
-    model, report, verdict = _judged(kept, role, kind, seed)
+    model, report, verdict = _judged(samples, role, kind, seed)
     on_log(verdict.reason)
-    known = dict(environment or {}) | {"steps_left_out": len(samples) - len(kept)}
-    return CalibrationResult(kept, known, model if verdict.passed else None, report, verdict, kv_tokens)
+    return CalibrationResult(
+        list(samples), dict(environment or {}), model if verdict.passed else None, report, verdict, None
+    )
 
 
 def device_kind(device: str) -> DeviceKind:

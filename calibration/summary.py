@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 KINDS = ("decode", "prefill", "mixed")
 MAX_TEXT = 400
 
@@ -25,24 +23,16 @@ class ErrorRow:
 
 def error_rows(heldout: Mapping[str, Any]) -> list[ErrorRow]:
     """From the stored held-out report: one row per kind of step, then all together."""
-    signed: dict[str, list[float]] = {}
-    for row in heldout.get("rows") or ():
-        signed.setdefault(row["kind"], []).append(row["error"])
-    by_kind = heldout.get("by_kind") or {}
+    by_kind, bias = heldout.get("by_kind") or {}, heldout.get("bias") or {}
     rows = [
-        ErrorRow(kind, int(by_kind[kind][0]), by_kind[kind][1], by_kind[kind][2], _mean(signed.get(kind)))
+        ErrorRow(kind, int(by_kind[kind][0]), by_kind[kind][1], by_kind[kind][2], bias.get(kind))
         for kind in KINDS
         if kind in by_kind
     ]
     if rows and "median" in heldout:
         total = sum(row.count for row in rows)
-        every = [error for errors in signed.values() for error in errors]
-        rows.append(ErrorRow("all", total, heldout["median"], heldout["p90"], _mean(every)))
+        rows.append(ErrorRow("all", total, heldout["median"], heldout["p90"], bias.get("all")))
     return rows
-
-
-def _mean(values: list[float] | None) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def flat(record: Mapping[str, Any] | None, prefix: str = "") -> list[tuple[str, str]]:

@@ -46,6 +46,7 @@ def fit_imported(calibration: Calibration, run: JobRun) -> None:
         result = fit_samples(
             services.samples_of(calibration),
             device=calibration.device,
+            kv_tokens=calibration.kv_tokens,
             seed=calibration.seed,
             environment=calibration.environment or {},
             on_log=run.write_log,

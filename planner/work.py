@@ -8,7 +8,7 @@ from calibration.models import Calibration
 from calibration.services import step_time_model
 from planner import search, services
 from planner.models import Plan
-from planner.search import SearchSpace, parse_objectives
+from planner.search import PlanError, SearchSpace, parse_objectives
 
 
 def plan(plan: Plan, run: JobRun) -> None:
@@ -17,19 +17,22 @@ def plan(plan: Plan, run: JobRun) -> None:
     if not calibration.published:
         raise JobRefused(f"The calibration {calibration.name!r} is not published: {calibration.reason}")
     space = SearchSpace.from_dict(plan.space) if "budgets_tokens" in plan.space else None
-    result = search.plan(
-        services.traffic_of(plan.traffic),
-        step_time_model(calibration),
-        int(calibration.kv_tokens or 0),
-        Architecture.from_dict(calibration.architecture),
-        parse_objectives(plan.objectives),
-        space,
-        max_replicas=plan.space.get("max_replicas", search.DEFAULT_MAX_REPLICAS),
-        device=calibration.device,
-        seed=plan.seed,
-        on_progress=run.progress,
-        should_stop=run.should_stop,
-    )
+    try:
+        result = search.plan(
+            services.traffic_of(plan.traffic),
+            step_time_model(calibration),
+            int(calibration.kv_tokens or 0),
+            Architecture.from_dict(calibration.architecture),
+            parse_objectives(plan.objectives),
+            space,
+            max_replicas=plan.space.get("max_replicas", search.DEFAULT_MAX_REPLICAS),
+            device=calibration.device,
+            seed=plan.seed,
+            on_progress=run.progress,
+            should_stop=run.should_stop,
+        )
+    except PlanError as error:
+        raise JobRefused(error.message) from error
     verdict = result.verdict
     Plan.objects.filter(pk=plan.pk, status=Plan.RUNNING).update(
         result=result.to_dict(), feasible=verdict.feasible, sentence=verdict.sentence

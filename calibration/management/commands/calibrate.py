@@ -62,7 +62,8 @@ def report_calibration(command: BaseCommand, calibration: Calibration, as_json: 
     heldout = (calibration.result or {}).get("heldout") or {}
     data = {
         "calibration": str(calibration.pk), "name": calibration.name, "published": bool(calibration.published),
-        "heldout": heldout, "kv_tokens": calibration.kv_tokens, "reason": calibration.reason,
+        "heldout": {key: heldout.get(key) for key in ("median", "p90", "decode_bias", "scored")},
+        "kv_tokens": calibration.kv_tokens, "reason": calibration.reason,
     }  # fmt: skip
     if as_json:
         cli.print_json(command, data)
