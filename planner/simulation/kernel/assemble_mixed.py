@@ -237,6 +237,19 @@ def _drop_row(state: State, position: int) -> None:
     now.rows -= 1
 
 
+@inlined
+def queue_is_shut(state: State) -> bool:
+    """While only decodes run and nobody leaves: can the head of the queue not be admitted, now or later?"""
+    now, knobs = state.now[0], state.knobs[0]
+    if knobs.interval > 1:
+        return False  # the cadence opens and shuts it
+    if now.running >= knobs.seats or now.steady == knobs.budget:
+        return True
+    request = state.requests[queue_head(state)]
+    needed = blocks_for(request.prompt + request.emitted, knobs.block_size) + knobs.watermark_blocks
+    return bool(needed > now.free)
+
+
 @compiled
 def _waiting_pass(state: State, cap: int, defer: bool) -> bool:
     """Admit from the head of the queue, no overtaking. True when a prompt (or recompute) of more than one token

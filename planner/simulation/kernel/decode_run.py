@@ -9,9 +9,8 @@ recorded by itself, in the same order of additions as in the long way, so the re
 from __future__ import annotations
 
 from calibration.steptime.scalar import StepTimeArrays
-from planner.simulation.kernel.blocks import blocks_for
+from planner.simulation.kernel.assemble import queue_is_shut
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.queue import queue_head
 from planner.simulation.kernel.record import count_gap, record_room, record_step
 from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import longest_context, note_peak
@@ -27,17 +26,7 @@ def only_decodes(state: State) -> bool:
         return False
     if state.pending[0, 0] + state.pending[1, 0] > 0:
         return False
-    return now.waiting == 0 or (knobs.interval == 1 and _queue_is_shut(state))
-
-
-@inlined
-def _queue_is_shut(state: State) -> bool:
-    now, knobs = state.now[0], state.knobs[0]
-    if now.running >= knobs.seats or now.steady == knobs.budget:
-        return True
-    request = state.requests[queue_head(state)]
-    needed = blocks_for(request.prompt + request.emitted, knobs.block_size) + knobs.watermark_blocks
-    return bool(needed > now.free)
+    return now.waiting == 0 or queue_is_shut(state)
 
 
 @compiled

@@ -9,7 +9,7 @@ for the rules of time; this is the same loop, and `decode_run` a shorter way thr
 from __future__ import annotations
 
 from calibration.steptime.scalar import StepTimeArrays
-from planner.simulation.kernel.assemble_mixed import assemble_mixed
+from planner.simulation.kernel.assemble import assemble
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, entry, inlined
 from planner.simulation.kernel.decode_run import decode_run, only_decodes
@@ -48,7 +48,7 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
             _arrive(state)
         if only_decodes(state) and decode_run(state, model, stop_at - now.schedules) > 0:
             continue
-        assemble_mixed(state)
+        assemble(state)
         if now.running > now.peak_running:
             now.peak_running = now.running
         if now.free < now.least_free:
