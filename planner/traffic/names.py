@@ -78,5 +78,5 @@ UNITS: dict[str, Unit] = {
 
 
 def normal(name: str) -> str:
-    """Lower case, and one underscore for whatever is neither letter nor digit."""
-    return re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
+    """Lower case, and one underscore for whatever is neither letter nor digit (of any script)."""
+    return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")

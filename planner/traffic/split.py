@@ -64,6 +64,9 @@ def _plain(
     starts = np.concatenate((np.zeros(1, np.intp), ends[:-1] + 1))
     ends = ends - ((ends > starts) & (data[ends - 1] == 13))
     lines = np.arange(first_line, first_line + len(ends))
+    if block.count(b"\r") != block.count(b"\r\n"):
+        _stray_returns(data, ends, lines, problems)
+    starts, ends = trimmed(data, starts, ends)
     filled = ends > starts
     if not filled.all():
         columns.skip_blank(lines[~filled])
@@ -137,7 +140,7 @@ def _records(
         if reader.line_num - consumed > 1:
             columns.multi_line.add(np.array([line]))
         consumed = reader.line_num
-        if not row:
+        if len(row) < 2 and not "".join(row).strip(" "):
             columns.skip_blank(np.array([line]))
             continue
         columns.count_rows(1, first_line + consumed - 1)
@@ -151,6 +154,14 @@ def _text_lines(blocks: Iterator[tuple[int, bytes]]) -> Iterator[str]:
     for _, block in blocks:
         for line in block.split(b"\n")[:-1]:
             yield decoded(line) + "\n"
+
+
+def _stray_returns(data: Bytes, ends: Positions, lines: Integers, problems: Problems) -> None:
+    """A carriage return within a line may have been a line end: two rows must not pass for one."""
+    returns = np.flatnonzero(data == 13)
+    stray = returns[data[np.minimum(returns + 1, len(data) - 1)] != 10]
+    for index in np.unique(np.searchsorted(ends, stray)).tolist():
+        problems.add(int(lines[index]), None, "there is a carriage return within the line", "line_ends")
 
 
 def _wrong_width(problems: Problems, line: int, found: int, layout: Layout) -> None:
