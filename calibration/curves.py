@@ -219,7 +219,9 @@ def mixed_view(samples: Sequence[StepSample], model: StepTimeModel | None) -> Vi
 def all_points(samples: Sequence[StepSample], kind: str, model: StepTimeModel) -> list[Point]:
     """Every sample of a kind with its prediction, on no curve."""
     own = [s for s in samples if s.kind == kind and s.role != "sentinel"]
-    predicted = model.predict_s(features_of(s.shape for s in own)) if own else []
+    if not own:
+        return []
+    predicted = model.predict_s(features_of(s.shape for s in own))
     return [Point(s, s.median_s, 0, False, float(seconds)) for s, seconds in zip(own, predicted, strict=True)]
 
 

@@ -74,8 +74,9 @@ def preview(request: HttpRequest) -> HttpResponse:
     """htmx: what the model chosen in the form amounts to, and whether it fits, before anything starts."""
     describe = DescribeForm(request.POST, request.FILES)
     architecture = describe.architecture() if describe.is_valid() else None
-    for upload in request.FILES.values():
-        upload.seek(0)
+    for _, uploads in request.FILES.lists():
+        for upload in uploads:
+            upload.seek(0)  # the second form reads it again
     form = CalibrateForm(request.POST, request.FILES)
     context = {
         "problems": [error for errors in describe.errors.values() for error in errors],

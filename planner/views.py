@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -24,7 +23,7 @@ def home(request: HttpRequest) -> HttpResponse:
     traffic = TrafficSet.objects.visible_to(request.user)
     counts = {"usable": calibrations.usable().count(), "calibrations": calibrations.count(),
               "traffic": traffic.count(), "plans": plans.count()}  # fmt: skip
-    running = [entry(job) for job in chain(calibrations.active()[:LATEST], plans.active()[:LATEST])]
+    running = [entry(job) for rows in (calibrations.active(), plans.active()) for job in rows[:LATEST]]
     latest = sorted(
         (entry(row) for rows in (calibrations, traffic, plans) for row in rows.select_related("owner")[:LATEST]),
         key=lambda item: item["at"], reverse=True,
