@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from accounts.models import Membership, Project
@@ -11,7 +11,7 @@ from accounts.models import Membership, Project
 USERNAME, SLUG = "local", "local"
 
 
-def local_user() -> AbstractBaseUser:
+def local_user() -> User:
     """The one user of single-user mode. It has no usable password: nobody can sign in as it elsewhere."""
     users = get_user_model()
     user = users.objects.filter(username=USERNAME).first()

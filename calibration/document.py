@@ -141,8 +141,9 @@ def _checksum(content: Mapping[str, Any]) -> str:
 def _field(mapping: Mapping[str, Any], key: str, kind: type) -> Any:
     value = mapping.get(key)
     if not isinstance(value, kind):
-        name = {dict: "an object", list: "a list", str: "text"}[kind]
-        raise DocumentError(key, f"must be {name}")
+        raise DocumentError(
+            key, f"must be {'text' if kind is str else 'an object' if kind is dict else 'a list'}"
+        )
     return value
 
 
@@ -175,7 +176,8 @@ def _sample(entry: Any, path: str) -> StepSample:
         raise DocumentError(f"{path}.seconds", f"must be above 0 and at most {LONGEST_S:,.0f} s")
     if entry.get("role") not in ROLES:
         raise DocumentError(f"{path}.role", f"must be one of {', '.join(ROLES)}")
-    share, gap_s = entry.get("contended_share"), entry.get("host_gap_s")
+    share: Any = entry.get("contended_share")
+    gap_s: Any = entry.get("host_gap_s")
     if not (_number(share) and 0 <= share <= 1):
         raise DocumentError(f"{path}.contended_share", "must be from 0 to 1")
     if not (_number(gap_s) and 0 <= gap_s <= LONGEST_S):

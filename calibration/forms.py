@@ -10,45 +10,15 @@ from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 
 from calibration import services
-from calibration.architecture import PRESETS, Architecture, UnsupportedArchitecture, parse_config_text
+from calibration.architecture import Architecture
 from calibration.document import DocumentError, read_document
 from calibration.experiment import BadEnvelope, DoesNotFit, Envelope
+from calibration.form_parts import ArchitectureMixin, UploadMixin, seed_field, stream
 from calibration.models import Device
 from calibration.sources.step_csv import StepCsvError, read_step_csv
 
 GIB = 1024**3
-CUSTOM = "config"
 MAX_KV_TOKENS = 100_000_000
-
-
-class ArchitectureMixin(forms.Form):
-    """A preset, or a config.json pasted or uploaded."""
-
-    model = forms.ChoiceField(
-        choices=[*((key, key) for key in PRESETS), (CUSTOM, "a config.json of your own")],
-        initial="demo", help_text="Public dimensions; the weights are random, because timing needs none.",
-    )  # fmt: skip
-    config_text = forms.CharField(
-        required=False, strip=False, max_length=1_000_000, label="config.json, pasted",
-        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
-    )  # fmt: skip
-    config_file = forms.FileField(required=False, label="config.json, as a file")
-
-    def clean_architecture(self, data: dict[str, Any]) -> Architecture | None:
-        """Reads the architecture from the cleaned fields; puts an error beside the field it came from."""
-        if data.get("model") != CUSTOM:
-            return PRESETS.get(data.get("model", ""))
-        upload: UploadedFile | None = data.get("config_file")
-        field = "config_file" if upload else "config_text"
-        try:
-            content = upload.read(1_000_001) if upload else data.get("config_text") or ""
-            if not content:
-                self.add_error("config_text", "Paste a config.json or choose a file.")
-                return None
-            return parse_config_text(content, data.get("name") or "")
-        except UnsupportedArchitecture as error:
-            self.add_error(field, f"{error.field}: {error.message}")
-        return None
 
 
 class DescribeForm(ArchitectureMixin):
@@ -87,7 +57,7 @@ class CalibrateForm(ArchitectureMixin):
         min_value=16, max_value=MAX_KV_TOKENS, required=False, label="KV cache [tokens]",
         help_text="Default: on a CPU 25 % of the free memory.",
     )  # fmt: skip
-    seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, required=False)
+    seed = seed_field()
 
     def clean_device(self) -> str:
         name: str = self.cleaned_data["device"]
@@ -135,15 +105,6 @@ class CalibrateForm(ArchitectureMixin):
         return services.known_devices()
 
 
-class UploadMixin(forms.Form):
-    def clean_size(self, upload: UploadedFile) -> None:
-        if upload.size and upload.size > settings.MAX_UPLOAD_BYTES:
-            limit_mb = settings.MAX_UPLOAD_BYTES // 1024**2
-            raise forms.ValidationError(
-                f"The file is larger than the limit of {limit_mb} MiB.", code="too_large"
-            )
-
-
 class ImportStepsForm(ArchitectureMixin, UploadMixin):
     """A CSV of step times measured elsewhere becomes a calibration."""
 
@@ -161,8 +122,8 @@ class ImportStepsForm(ArchitectureMixin, UploadMixin):
 
     field_order = ["name", "file", "model", "config_text", "config_file", "device", "kv_tokens", "seed"]
 
-    def clean_file(self) -> UploadedFile:
-        upload: UploadedFile = self.cleaned_data["file"]
+    def clean_file(self) -> UploadedFile[Any]:
+        upload: UploadedFile[Any] = self.cleaned_data["file"]
         self.clean_size(upload)
         return upload
 
@@ -171,9 +132,9 @@ class ImportStepsForm(ArchitectureMixin, UploadMixin):
         architecture = self.clean_architecture(data)
         if architecture is None or self.errors:
             return data
-        upload: UploadedFile = data["file"]
+        upload: UploadedFile[Any] = data["file"]
         try:
-            samples = read_step_csv(upload.file, max_bytes=settings.MAX_UNPACKED_BYTES)
+            samples = read_step_csv(stream(upload), max_bytes=settings.MAX_UNPACKED_BYTES)
         except StepCsvError as error:
             for line in error.lines():
                 self.add_error("file", line)
@@ -182,7 +143,7 @@ class ImportStepsForm(ArchitectureMixin, UploadMixin):
             name=data.get("name") or f"{architecture.name} on {data['device']} (imported)",
             architecture=architecture, device=data["device"], kv_tokens=data["kv_tokens"],
             seed=data.get("seed") or 0, samples=samples,
-            provenance=services.file_provenance(upload.name or "steps.csv", upload.file, len(samples)),
+            provenance=services.file_provenance(upload.name or "steps.csv", stream(upload), len(samples)),
         )  # fmt: skip
         return data
 
@@ -197,18 +158,18 @@ class ImportDocumentForm(UploadMixin):
     name = forms.CharField(max_length=120, required=False)
     file = forms.FileField(label="Calibration file (JSON)")
 
-    def clean_file(self) -> UploadedFile:
-        upload: UploadedFile = self.cleaned_data["file"]
+    def clean_file(self) -> UploadedFile[Any]:
+        upload: UploadedFile[Any] = self.cleaned_data["file"]
         self.clean_size(upload)
         return upload
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        upload: UploadedFile | None = data.get("file")
+        upload: UploadedFile[Any] | None = data.get("file")
         if upload is None or self.errors:
             return data
         try:
-            document = read_document(upload.file)
+            document = read_document(stream(upload))
         except DocumentError as error:
             self.add_error("file", str(error))
             return data
@@ -217,7 +178,9 @@ class ImportDocumentForm(UploadMixin):
             architecture=document.architecture, device=document.device, kv_tokens=document.kv_tokens,
             seed=document.seed, samples=document.samples, envelope=document.envelope,
             environment=document.environment,
-            provenance=services.file_provenance(upload.name or "calibration.json", upload.file, len(document.samples))
+            provenance=services.file_provenance(
+                upload.name or "calibration.json", stream(upload), len(document.samples)
+            )
             | {"declared": document.provenance},
         )  # fmt: skip
         return data

@@ -14,9 +14,10 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.http import Http404
+from django.utils.datastructures import MultiValueDict
 
 from accounts.access import current_project
 from accounts.models import Project
@@ -32,6 +33,7 @@ def add_owner_arguments(parser: CommandParser) -> None:
 
 def owner_and_project(options: dict[str, Any]) -> tuple[Any, Project]:
     """Raises CommandError (exit 2) for a user or project that does not exist."""
+    user: Any
     if options.get("user"):
         user = get_user_model().objects.filter(username=options["user"]).first()
     else:
@@ -44,13 +46,16 @@ def owner_and_project(options: dict[str, Any]) -> tuple[Any, Project]:
         raise CommandError("the user has no such project to write to", returncode=BAD_INPUT) from error
 
 
-def upload_of(path: str) -> SimpleUploadedFile:
-    """A file of this machine in the form that the forms take. Raises CommandError (exit 2)."""
-    file = Path(path)
-    try:
-        return SimpleUploadedFile(file.name, file.read_bytes())
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", returncode=BAD_INPUT) from error
+def uploads(**paths: str) -> MultiValueDict[str, UploadedFile[Any]]:
+    """Files of this machine, by field, as the forms take them. Raises CommandError (exit 2)."""
+    files: MultiValueDict[str, UploadedFile[Any]] = MultiValueDict()
+    for field, path in paths.items():
+        try:
+            files[field] = SimpleUploadedFile(Path(path).name, Path(path).read_bytes())
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise CommandError(f"{path}: {reason}", returncode=BAD_INPUT) from error
+    return files
 
 
 def refuse_invalid(form: forms.BaseForm, command: BaseCommand, as_json: bool) -> None:

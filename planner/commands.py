@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from config.commandline import upload_of
+from config.commandline import uploads
 from planner.forms import SynthesiseForm, UploadTrafficForm
 from planner.traffic import PRESETS
 
@@ -14,4 +14,4 @@ def traffic_form(file_or_preset: str, options: dict[str, Any]) -> UploadTrafficF
     data = {key: options.get(key) for key in ("rate_per_s", "max_model_len", "requests", "seed")}
     if file_or_preset in PRESETS:
         return SynthesiseForm({**data, "preset": file_or_preset})
-    return UploadTrafficForm(data, {"file": upload_of(file_or_preset)})
+    return UploadTrafficForm(data, uploads(file=file_or_preset))

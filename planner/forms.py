@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 from django.http import QueryDict
 
-from calibration.forms import UploadMixin
+from calibration.form_parts import UploadMixin, seed_field, stream
 from calibration.models import Calibration
 from planner.models import TrafficSet
 from planner.search import (
@@ -25,8 +25,6 @@ from planner.search import (
 )
 from planner.services import PlanRequest
 from planner.traffic import LIMITS, PRESETS, TooLarge, Traffic, TrafficError, read_traffic, synthesise
-
-SEED = {"min_value": 0, "max_value": 2**31 - 1, "initial": 0, "required": False}
 
 
 def add_traffic_errors(form: forms.Form, error: TrafficError) -> None:
@@ -56,21 +54,21 @@ class UploadTrafficForm(UploadMixin):
         required=False, min_value=2, max_value=100_000_000, label="Longest request [tokens]",
         help_text="Longer ones are listed and left out, never cut.",
     )  # fmt: skip
-    seed = forms.IntegerField(**SEED)
+    seed = seed_field()
 
-    def clean_file(self) -> UploadedFile:
-        upload: UploadedFile = self.cleaned_data["file"]
+    def clean_file(self) -> UploadedFile[Any]:
+        upload: UploadedFile[Any] = self.cleaned_data["file"]
         self.clean_size(upload)
         return upload
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        upload: UploadedFile | None = data.get("file")
+        upload: UploadedFile[Any] | None = data.get("file")
         if upload is None or self.errors:
             return data
         try:
             data["traffic"] = read_traffic(
-                upload.file, name=upload.name or "upload", rate_per_s=data.get("rate_per_s"),
+                stream(upload), name=upload.name or "upload", rate_per_s=data.get("rate_per_s"),
                 max_model_len=data.get("max_model_len"), seed=data.get("seed") or 0,
                 limits=replace(LIMITS, unpacked_bytes=settings.MAX_UNPACKED_BYTES),
             )  # fmt: skip
@@ -99,7 +97,7 @@ class SynthesiseForm(forms.Form):
         label="Rate [requests/s]",
         help_text="Default: the preset's.",
     )
-    seed = forms.IntegerField(**SEED)
+    seed = seed_field()
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -178,7 +176,7 @@ class PlanForm(forms.Form):
     scheduling = forms.ChoiceField(
         choices=[("async", "asynchronous (vLLM's default)"), ("sync", "synchronous")], required=False
     )
-    seed = forms.IntegerField(**SEED)
+    seed = seed_field()
 
     PERCENTILES = [(str(p), f"p{p}") for p in ("50", "90", "95", "99", "99.9")]
 
@@ -194,9 +192,9 @@ class PlanForm(forms.Form):
                 required=False, label=f"{metric.upper()} limit [ms]"
             )
         if isinstance(self.data, QueryDict) and len(self.data.getlist("objectives")) > 1:
-            data = self.data.dict()
+            data: dict[str, Any] = self.data.dict()
             data["objectives"] = self.data.getlist("objectives")
-            self.data = data
+            self.data = data  # type: ignore[assignment]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

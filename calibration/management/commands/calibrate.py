@@ -10,7 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from calibration import jobs, services, work
 from calibration.architecture import PRESETS
 from calibration.document import write_document
-from calibration.forms import CUSTOM, CalibrateForm
+from calibration.form_parts import CUSTOM
+from calibration.forms import CalibrateForm
 from calibration.models import Calibration
 from config import commandline as cli
 
@@ -41,7 +42,7 @@ class Command(BaseCommand):
             {**{key: options[key] for key in ("device", "max_batch", "max_context_tokens", "max_step_tokens",
                                               "kv_tokens", "seed")},
              "model": options["model"] if preset else CUSTOM},
-            {} if preset else {"config_file": cli.upload_of(options["model"])},
+            None if preset else cli.uploads(config_file=options["model"]),
         )  # fmt: skip
         cli.refuse_invalid(form, self, options["json"])
         calibration = services.create_calibration(project, owner, form.request())

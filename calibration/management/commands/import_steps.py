@@ -8,7 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from calibration import jobs, services, work
 from calibration.architecture import PRESETS
-from calibration.forms import CUSTOM, ImportStepsForm
+from calibration.form_parts import CUSTOM
+from calibration.forms import ImportStepsForm
 from calibration.management.commands.calibrate import report_calibration
 from calibration.models import Calibration
 from config import commandline as cli
@@ -33,13 +34,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         owner, project = cli.owner_and_project(options)
         preset = options["model"] in PRESETS
-        files = {"file": cli.upload_of(options["file"])}
-        if not preset:
-            files["config_file"] = cli.upload_of(options["model"])
+        paths = {"file": options["file"]} | ({} if preset else {"config_file": options["model"]})
         form = ImportStepsForm(
             {**{key: options[key] for key in ("kv_tokens", "device", "name", "seed")},
              "model": options["model"] if preset else CUSTOM},
-            files,
+            cli.uploads(**paths),
         )  # fmt: skip
         cli.refuse_invalid(form, self, options["json"])
         calibration = services.create_import(project, owner, form.request())

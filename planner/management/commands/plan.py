@@ -77,7 +77,7 @@ class Command(BaseCommand):
             return found
         if not Path(named).is_file():
             raise CommandError(f"no calibration or file named {named!r}", returncode=cli.BAD_INPUT)
-        form = ImportDocumentForm({}, {"file": cli.upload_of(named)})
+        form = ImportDocumentForm({}, cli.uploads(file=named))
         cli.refuse_invalid(form, self, options["json"])
         row = calibration_services.create_import(project, owner, form.request())
         jobs.run(Calibration, str(row.pk), calibration_work.fit_imported)

@@ -1,0 +1,61 @@
+"""What several forms share: an architecture chosen, pasted or uploaded; a file; a seed."""
+
+from __future__ import annotations
+
+from typing import IO, Any, cast
+
+from django import forms
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+
+from calibration.architecture import PRESETS, Architecture, UnsupportedArchitecture, parse_config_text
+
+CUSTOM = "config"
+
+
+class ArchitectureMixin(forms.Form):
+    """A preset, or a config.json pasted or uploaded."""
+
+    model = forms.ChoiceField(
+        choices=[*((key, key) for key in PRESETS), (CUSTOM, "a config.json of your own")],
+        initial="demo", help_text="Public dimensions; the weights are random, because timing needs none.",
+    )  # fmt: skip
+    config_text = forms.CharField(
+        required=False, strip=False, max_length=1_000_000, label="config.json, pasted",
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
+    )  # fmt: skip
+    config_file = forms.FileField(required=False, label="config.json, as a file")
+
+    def clean_architecture(self, data: dict[str, Any]) -> Architecture | None:
+        """Reads the architecture from the cleaned fields; puts an error beside the field it came from."""
+        if data.get("model") != CUSTOM:
+            return PRESETS.get(data.get("model", ""))
+        upload: UploadedFile[Any] | None = data.get("config_file")
+        field = "config_file" if upload else "config_text"
+        try:
+            content = upload.read(1_000_001) if upload else data.get("config_text") or ""
+            if not content:
+                self.add_error("config_text", "Paste a config.json or choose a file.")
+                return None
+            return parse_config_text(content, data.get("name") or "")
+        except UnsupportedArchitecture as error:
+            self.add_error(field, f"{error.field}: {error.message}")
+        return None
+
+
+def stream(upload: UploadedFile[Any]) -> IO[bytes]:
+    """The upload's open binary file (in memory or on disk)."""
+    return cast("IO[bytes]", upload.file)
+
+
+def seed_field() -> forms.IntegerField:
+    return forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, required=False)
+
+
+class UploadMixin(forms.Form):
+    def clean_size(self, upload: UploadedFile[Any]) -> None:
+        if upload.size and upload.size > settings.MAX_UPLOAD_BYTES:
+            limit_mb = settings.MAX_UPLOAD_BYTES // 1024**2
+            raise forms.ValidationError(
+                f"The file is larger than the limit of {limit_mb} MiB.", code="too_large"
+            )
