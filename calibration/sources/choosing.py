@@ -26,7 +26,8 @@ SHARES = {"decode": 0.28, "prefill": 0.22, "mixed": 0.50}
 LARGEST_PART = 2 / 3  # of a kind's rows
 CORNER_PART = 0.5  # of the points of a kind
 _NEAR = 0.1  # distance, of a coordinate's range, below which two points share its value
-_JITTER = 1e-3  # of a coordinate's range: ties on a grid are broken at random
+_CORNER_JITTER = 1e-3  # of a coordinate's range: breaks ties among the corners of a grid
+_FILL_JITTER = 0.03  # a part of a step of a grid: seeds fill the inside differently
 
 
 def choose_points(samples: Sequence[StepSample], count: int, seed: int = 0) -> list[StepSample]:
@@ -86,8 +87,9 @@ def _coordinates(features: StepFeatures) -> Floats:
 def _spread(points: Floats, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows of `points` [N, coordinates]: corners first, then what fills each coordinate."""
     varying = points[:, np.ptp(points, axis=0) > 0]
-    points = varying + rng.normal(0.0, _JITTER, varying.shape)
-    picked = _farthest_first(points, max(1, round(CORNER_PART * count)), rng)
+    corners = max(1, round(CORNER_PART * count))
+    picked = _farthest_first(varying + rng.normal(0.0, _CORNER_JITTER, varying.shape), corners, rng)
+    points = varying + rng.normal(0.0, _FILL_JITTER, varying.shape)
     crowding = np.zeros(len(points))
     for row in picked:
         crowding += _nearness(points, row)

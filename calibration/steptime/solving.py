@@ -33,7 +33,7 @@ CI_SCALE = 0.05  # relative interval half-width at which a sample's weight is ha
 FOLDS = 8
 TILES = ((128, 1), (256, 1), (128, 16), (256, 16))  # (tile, ramp) tried against none
 MIN_GAIN = 0.1  # share of the left-out loss that a staircase must save, besides a standard error
-CHECK_SHARE = 0.5  # weight of the check model where it is averaged in
+CHECK_SHARES = (0.25, 0.5)  # weights of the check model tried in the average, against none
 MIN_POINTS = 6
 
 
@@ -132,7 +132,7 @@ class Form:
 
     tokens: Tokens
     check_share: float  # weight of the check model in the prediction
-    losses: dict[str, float]  # by "tile/ramp", and "check" for the average of the two models
+    losses: dict[str, float]  # by "tile/ramp", and "check WEIGHT" for averages of the two models
 
 
 def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng: np.random.Generator) -> Form:
@@ -155,10 +155,14 @@ def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng:
     if gain.mean() < max(MIN_GAIN * scores[0], gain.std(ddof=1) / np.sqrt(len(gain))):
         best = 0
     named = {f"{c.tile}/{c.ramp}": float(s) for c, s in zip(candidates, scores, strict=True)}
+    share, least = 0.0, float(scores[best])
     law, check = errors[best]
-    averaged = -np.log((1 - CHECK_SHARE) * np.exp(-law) + CHECK_SHARE * np.exp(-check))
-    named["check"] = float(_losses(data, averaged).mean())
-    return Form(candidates[best], CHECK_SHARE if named["check"] < scores[best] else 0.0, named)
+    for candidate in CHECK_SHARES:
+        averaged = -np.log((1 - candidate) * np.exp(-law) + candidate * np.exp(-check))
+        loss = named[f"check {candidate}"] = float(_losses(data, averaged).mean())
+        if loss < least:
+            share, least = candidate, loss
+    return Form(candidates[best], share, named)
 
 
 @dataclass(frozen=True, slots=True)
