@@ -194,7 +194,7 @@ class PlanForm(forms.Form):
         if isinstance(self.data, QueryDict) and len(self.data.getlist("objectives")) > 1:
             data: dict[str, Any] = self.data.dict()
             data["objectives"] = self.data.getlist("objectives")
-            self.data = data  # type: ignore[assignment]
+            self.data = data
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
