@@ -26,7 +26,7 @@ from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import Chunk, StepShape
 
 COUNTS = ("prefill_tokens", "prefill_context", "decode_seqs", "decode_context")
-TIMES = {"step_ms": 1e-3, "step_s": 1.0}  # column -> seconds per unit
+TIMES = {"step_ms": 1000.0, "step_s": 1.0}  # column -> its units per second: dividing rounds right, 18 ms is 0.018
 LIMITS = {"prefill_tokens": 2**20, "prefill_context": 2**24, "decode_seqs": 2**14, "decode_context": 2**24}
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 200_000
@@ -91,11 +91,11 @@ def read_step_csv(source: str | Path | IO[bytes], *, max_bytes: int = MAX_BYTES)
         raise StepCsvError([StepCsvProblem(1, "", str(error))]) from error
     text = _decode(data)
     lines = text.split("\n")
-    place, scale = _header(lines[0].removesuffix("\r"))
+    place, time_column = _header(lines[0].removesuffix("\r"))
     problems = _Problems()
     repeats: dict[_Key, list[float]] = {}
     decodes = 0
-    for number, key, seconds in _rows(lines, place, scale, problems):
+    for number, key, seconds in _rows(lines, place, time_column, problems):
         if key not in repeats:
             decodes += key[2]
         repeats.setdefault(key, []).append(seconds)
@@ -125,8 +125,8 @@ def _decode(data: bytes) -> str:
     return text
 
 
-def _header(line: str) -> tuple[dict[str, int], float]:
-    """Index of each needed column, with the time's under "time", and seconds per unit of time."""
+def _header(line: str) -> tuple[dict[str, int], str]:
+    """Index of each needed column, with the time's under "time"; and the time's name."""
     names = [name.strip().lower() for name in line.split(",")]
     if len(names) == 1 and (";" in line or "\t" in line):
         raise StepCsvError([StepCsvProblem(1, "", "fields must be separated by commas")])
@@ -139,14 +139,13 @@ def _header(line: str) -> tuple[dict[str, int], float]:
     if problems:
         raise StepCsvError(problems)
     place = {name: names.index(name) for name in COUNTS}
-    return place | {"time": names.index(times[0]), "width": len(names)}, TIMES[times[0]]
+    return place | {"time": names.index(times[0]), "width": len(names)}, times[0]
 
 
 def _rows(
-    lines: list[str], place: dict[str, int], scale: float, problems: _Problems
+    lines: list[str], place: dict[str, int], time_column: str, problems: _Problems
 ) -> Iterator[tuple[int, _Key, float]]:
     """(line number, counts, seconds) of each good row; the bad ones go to `problems`."""
-    time_column = "step_ms" if scale < 1 else "step_s"
     rows = 0
     for number, line in enumerate(lines[1:], 2):
         stripped = line.removesuffix("\r")
@@ -164,7 +163,7 @@ def _rows(
         tokens, prefix, sequences, context = (
             _count(fields[place[name]], number, name, problems) for name in COUNTS
         )
-        seconds = _seconds(fields[place["time"]], scale, number, time_column, problems)
+        seconds = _seconds(fields[place["time"]], number, time_column, problems)
         if problems.count > before:
             continue
         if not tokens and not sequences:
@@ -187,11 +186,11 @@ def _count(field: str, line: int, column: str, problems: _Problems) -> int:
     return value
 
 
-def _seconds(field: str, scale: float, line: int, column: str, problems: _Problems) -> float:
+def _seconds(field: str, line: int, column: str, problems: _Problems) -> float:
     if not _DECIMAL.match(field):
         problems.add(line, column, f"must be a number above 0, is {_shown(field)}")
         return 0.0
-    seconds = float(field) * scale
+    seconds = float(field) / TIMES[column]
     if not 0.0 < seconds <= LONGEST_S:
         problems.add(line, column, f"must be above 0 and at most an hour, is {_shown(field)}")
     return seconds
