@@ -151,11 +151,23 @@ class ExcludedOut(Schema):
     first: list[ExcludedRequestOut]
 
 
+class ReplicaPointOut(Schema):
+    replicas: int
+    status: CandidateStatus
+    reason: str
+    values_s: dict[str, float] = Field(description="By `metric:percentile`; empty where it is saturated.")
+    split_s: dict[str, float]
+    utilisation: float
+
+
 class PlanResultOut(Schema):
     complete: bool = Field(description="false when it was cancelled: the verdict covers what was tried.")
     summary: SummaryOut
     verdict: VerdictOut
     trade: TradeAxesOut
+    by_replicas: list[ReplicaPointOut] = Field(
+        [], description="The choice, or the closest, on other numbers of replicas."
+    )
     excluded: ExcludedOut
     inputs: dict[str, Any] = Field(description="All it takes to ask again.")
     content_hash: str = Field(description="Identifies the question.")

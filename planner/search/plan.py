@@ -20,9 +20,10 @@ from planner.search.answer import Question, answer
 from planner.search.confidence import StepTimes, error_band, pick_refits
 from planner.search.evaluate import Bench, Requests, Simulate
 from planner.search.inputs import sha256, traffic_inputs
-from planner.search.ladder import OnProgress, climb_all
+from planner.search.ladder import Climbed, OnProgress, climb_all
 from planner.search.objectives import Objective, check_objectives
-from planner.search.result import SCHEMA_VERSION, Excluded, PlanResult
+from planner.search.replica_curve import replica_curve
+from planner.search.result import SCHEMA_VERSION, Excluded, PlanResult, ReplicaPoint, Verdict
 from planner.search.space import DEFAULT_MAX_REPLICAS, Bounds, SearchSpace, combinations, default_space
 from planner.search.table import candidate_results
 from planner.serving_engines import vllm
@@ -101,6 +102,7 @@ def plan(
         steps = len(climbed.climbs) * most_replicas
         on_progress(steps, steps, "Simulating the finalists with refits of the step-time model")
     verdict, complete = answer(question, climbed)
+    by_replicas = _by_replicas(question, climbed, verdict) if complete else ()
     inputs: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "engine": {"name": "vllm", "version": vllm.VERSION},
@@ -127,7 +129,18 @@ def plan(
         complete=complete,
         inputs=inputs,
         content_hash=sha256(inputs),
+        by_replicas=by_replicas,
     )
+
+
+def _by_replicas(question: Question, climbed: Climbed, verdict: Verdict) -> tuple[ReplicaPoint, ...]:
+    """What the shown configuration does on other numbers of replicas."""
+    shown = verdict.choice or verdict.closest
+    climb = next((c for c in climbed.climbs if shown and c.combination.knobs == shown.candidate.knobs), None)
+    if climb is None or climb.last is None:
+        return ()
+    knobs = climb.combination.knobs
+    return replica_curve(question.bench, knobs, climb.last, question.max_replicas, question.threads)
 
 
 def _longest_request(

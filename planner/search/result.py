@@ -193,8 +193,22 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaPoint:
+    """The shown configuration on one number of replicas; `values_s` (seconds by `Objective.key`) and `split_s`
+    are empty where it is saturated."""
+
+    replicas: int
+    status: Status
+    reason: str
+    values_s: Mapping[str, float]
+    split_s: Mapping[str, float]
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
 class PlanResult:
-    """The whole answer. `inputs` is all it takes to ask again; `content_hash` identifies the question."""
+    """The whole answer. `inputs` is all it takes to ask again; `content_hash` identifies the question.
+    `by_replicas`: the choice (or the closest) on other numbers of replicas; empty for a stopped search."""
 
     verdict: Verdict
     candidates: tuple[CandidateResult, ...]
@@ -205,6 +219,7 @@ class PlanResult:
     complete: bool
     inputs: Mapping[str, Any]
     content_hash: str
+    by_replicas: tuple[ReplicaPoint, ...] = ()
 
     @property
     def feasible(self) -> bool:
@@ -229,6 +244,7 @@ class PlanResult:
                 "ttft_percentile": ttft.percentile,
                 "itl_percentile": itl.percentile,
             },
+            "by_replicas": [asdict(point) for point in self.by_replicas],
             "excluded": self.excluded.to_dict(),
             "inputs": dict(self.inputs),
             "content_hash": self.content_hash,
