@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
@@ -32,26 +32,21 @@ class ProjectOut(Schema):
 
 
 @router.get("/me", response=answers({200: MeOut}), operation_id="me")
-def me(request: HttpRequest) -> MeOut:
+def me(request: HttpRequest) -> dict[str, Any]:
     """Whose token or session this is, and what it may do."""
     token = getattr(request, "auth", None)
+    who = {"username": request.user.get_username()}
     if isinstance(token, ApiToken):
-        scope, expires_at = token.scope, token.expires_at
-        return MeOut(
-            username=token.user.get_username(), credential="token", scope=scope, token_expires_at=expires_at
-        )
-    return MeOut(
-        username=request.user.get_username(), credential="session", scope="write", token_expires_at=None
-    )
+        return {**who, "credential": "token", "scope": token.scope, "token_expires_at": token.expires_at}
+    return {**who, "credential": "session", "scope": "write", "token_expires_at": None}
 
 
 @router.get("/projects", response=answers({200: list[ProjectOut]}), operation_id="list_projects")
-def list_projects(request: HttpRequest) -> list[ProjectOut]:
+def list_projects(request: HttpRequest) -> list[dict[str, Any]]:
     """Your projects. What you start without naming a project goes to the first one you may write to."""
-    memberships = (
-        Membership.objects.filter(user_id=request.user.pk).select_related("project").order_by("project_id")
-    )
+    user: Any = request.user
+    memberships = Membership.objects.filter(user=user).select_related("project").order_by("project_id")
     return [
-        ProjectOut(slug=m.project.slug, name=m.project.name, role=m.role, created_at=m.project.created_at)
+        {"slug": m.project.slug, "name": m.project.name, "role": m.role, "created_at": m.project.created_at}
         for m in memberships
     ]

@@ -48,6 +48,10 @@ class ProjectForm(forms.Form):
     name = forms.CharField(max_length=80)
 
 
+class UseProjectForm(forms.Form):
+    project = forms.SlugField(max_length=80)
+
+
 class RoleForm(forms.Form):
     role = forms.ChoiceField(choices=Membership.ROLES, initial=Membership.MEMBER)
 

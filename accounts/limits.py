@@ -76,9 +76,11 @@ def spend(limit: Limit, who: str) -> None:
         return
     now = timezone.now()
     with transaction.atomic():
-        bucket, _ = RateBucket.objects.select_for_update().get_or_create(
+        bucket, is_new = RateBucket.objects.select_for_update().get_or_create(
             key=f"{limit.name}:{who}"[:120], defaults={"level": limit.capacity, "updated_at": now}
         )
+        if is_new:
+            prune()
         elapsed_s = max(0.0, (now - bucket.updated_at).total_seconds())
         level = min(limit.capacity, bucket.level + elapsed_s * limit.per_s)
         allowed = level >= 1

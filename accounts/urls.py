@@ -6,6 +6,7 @@ app_name = "accounts"
 urlpatterns = [
     path("sign-in", views.sign_in, name="sign_in"),
     path("sign-out", views.sign_out, name="sign_out"),
+    path("password", views.change_password, name="password"),
     path("tokens/", views.token_list, name="tokens"),
     path("tokens/<int:pk>/revoke", views.token_revoke, name="token_revoke"),
     path("projects/", views.project_list, name="projects"),

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.auth import login, logout
+from django.contrib.auth import login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import PasswordChangeForm
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render, resolve_url
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -20,7 +21,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts import limits, services, tokens
 from accounts.access import PROJECT_KEY
-from accounts.forms import MemberForm, ProjectForm, RoleForm, SignInForm, TokenForm
+from accounts.forms import MemberForm, ProjectForm, RoleForm, SignInForm, TokenForm, UseProjectForm
 from accounts.models import ApiToken, Membership, Project
 
 # Signing in and out ------------------------------------------------------------------------------------------
@@ -56,6 +57,24 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     return redirect("accounts:sign_in")
 
 
+@never_cache
+@sensitive_post_parameters("old_password", "new_password1", "new_password2")
+@require_http_methods(["GET", "POST"])
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Signs every other session of theirs out. The local user of single-user mode has none to change."""
+    user = _me(request)
+    if not user.has_usable_password():
+        raise Http404("No password to change")
+    form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
+    if request.method == "POST":
+        limits.spend(limits.SIGN_IN_NAME, limits.name_key(user.get_username()))
+        if form.is_valid():
+            update_session_auth_hash(request, form.save())
+            messages.success(request, "Your password is changed.")
+            return redirect("accounts:tokens")
+    return render(request, "accounts/password.html", {"form": form}, status=422 if form.errors else 200)
+
+
 def _next(request: HttpRequest) -> str:
     """Where the user wanted to go, if that is a page of ours."""
     target = request.POST.get("next") or request.GET.get("next") or ""
@@ -81,6 +100,11 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
     return redirect(f"{resolve_url('accounts:sign_in')}?{urlencode({'next': _next(request)})}")
 
 
+def _me(request: HttpRequest) -> Any:
+    """The user: the login middleware lets nobody else this far."""
+    return request.user
+
+
 # API tokens --------------------------------------------------------------------------------------------------
 
 
@@ -89,7 +113,7 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
 def token_list(request: HttpRequest) -> HttpResponse:
     """A new token is shown in the answer to the POST and nowhere else: not in a session, not in a log."""
     form = TokenForm(request.POST if request.method == "POST" else None)
-    context: dict[str, Any] = {"tokens": ApiToken.objects.filter(user_id=request.user.pk, revoked_at=None)}
+    context: dict[str, Any] = {"tokens": ApiToken.objects.filter(user=_me(request), revoked_at=None)}
     if request.method == "POST" and form.is_valid():
         try:
             limits.spend(limits.TOKEN_ISSUE, str(request.user.pk))
@@ -104,7 +128,7 @@ def token_list(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    token = get_object_or_404(ApiToken, pk=pk, user_id=request.user.pk)
+    token = get_object_or_404(ApiToken, pk=pk, user=_me(request))
     if token.revoked_at is None:
         ApiToken.objects.filter(pk=token.pk).update(revoked_at=timezone.now())
     messages.success(request, f"Token {token.prefix}… is revoked.")
@@ -117,7 +141,10 @@ def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def use_project(request: HttpRequest) -> HttpResponse:
     """Chooses where what one makes is put (accounts.access.chosen_project)."""
-    request.session[PROJECT_KEY] = _visible(request, request.POST.get("project", "")).slug
+    form = UseProjectForm(request.POST)
+    if not form.is_valid():
+        raise Http404("No such project")
+    request.session[PROJECT_KEY] = _visible(request, form.cleaned_data["project"]).slug
     return redirect(_next(request))
 
 
@@ -128,7 +155,7 @@ def _visible(request: HttpRequest, slug: str) -> Project:
 def _owned(request: HttpRequest, slug: str) -> Project:
     """404 for outsiders, 403 for members and viewers."""
     found = _visible(request, slug)
-    if not found.memberships.filter(user_id=request.user.pk, role=Membership.OWNER).exists():
+    if not found.memberships.filter(user=_me(request), role=Membership.OWNER).exists():
         raise PermissionDenied("Only an owner of the project may do this.")
     return found
 
@@ -150,7 +177,7 @@ def project_list(request: HttpRequest) -> HttpResponse:
         project = services.create_project(request.user, form.cleaned_data["name"])
         messages.success(request, f"Project {project.name} is yours.")
         return redirect("accounts:project", project.slug)
-    memberships = Membership.objects.filter(user_id=request.user.pk).select_related("project")
+    memberships = Membership.objects.filter(user=_me(request)).select_related("project")
     context = {"form": form, "memberships": memberships.order_by("project__name")}
     return render(request, "accounts/projects.html", context, status=422 if form.errors else 200)
 

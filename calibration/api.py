@@ -15,7 +15,8 @@ from calibration import services
 from calibration.architecture import PRESETS, Architecture
 from calibration.describe import described
 from calibration.document import write_document
-from calibration.forms import CUSTOM, CalibrateForm, DescribeForm, ImportDocumentForm, ImportStepsForm
+from calibration.form_parts import CUSTOM
+from calibration.forms import CalibrateForm, DescribeForm, ImportDocumentForm, ImportStepsForm
 from calibration.jobs import request_cancel
 from calibration.models import Calibration
 from config.errors import ApiError, answers, conflict, form_error
@@ -30,6 +31,7 @@ from config.schemas import (
     job_fields,
     of,
     target_project,
+    uploaded,
 )
 
 router = Router()
@@ -265,7 +267,7 @@ def import_steps(request: HttpRequest, payload: Form[ImportStepsIn], file: File[
     also gzipped) into a calibration. `model` "config" takes `config_text`."""
     project = target_project(request, payload.project)
     limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = ImportStepsForm(form_data(payload, "project"), {"file": file})
+    form = ImportStepsForm(form_data(payload, "project"), uploaded(file))
     if not form.is_valid():
         raise form_error(form)
     return Answer(202, _detail(services.start_import(project, request.user, form.request())))
@@ -282,7 +284,7 @@ def import_document(
     """Imports a calibration file, as `GET /calibrations/{id}/document` and `manage.py calibrate --out` write it."""
     project = target_project(request, payload.project)
     limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = ImportDocumentForm(form_data(payload, "project"), {"file": file})
+    form = ImportDocumentForm(form_data(payload, "project"), uploaded(file))
     if not form.is_valid():
         raise form_error(form)
     return Answer(202, _detail(services.start_import(project, request.user, form.request())))

@@ -21,8 +21,6 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from accounts.api import router as accounts_router
-from calibration.api import router as calibration_router
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_safe
@@ -33,11 +31,13 @@ from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
 from ninja.security import HttpBearer, SessionAuth
 from ninja.utils import check_csrf
-from planner.api import router as planner_router
 
 from accounts import limits, tokens
+from accounts.api import router as accounts_router
 from accounts.models import ApiToken
+from calibration.api import router as calibration_router
 from config.errors import ApiError, problem_of, response_of
+from planner.api import router as planner_router
 
 log = logging.getLogger(__name__)
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -147,17 +147,21 @@ class StrictRenderer(JSONRenderer):
 
 class RidgelineAPI(NinjaAPI):
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """ninja's schema plus the headers that go with 401 and 429."""
-        schema = super().get_openapi_schema(**options)
-        for operations in schema["paths"].values():
-            for operation in operations.values():
-                for status, name, kind in (
-                    (401, "WWW-Authenticate", "string"),
-                    (429, "Retry-After", "integer"),
-                ):
-                    if answer := operation["responses"].get(status):
-                        answer["headers"] = {name: {"schema": {"type": kind}, "required": True}}
-        return schema
+        """ninja's schema plus the headers that go with 401 and 429. Built once: anybody may ask for it."""
+        if self._schema is None:
+            self._schema = super().get_openapi_schema(**options)
+            for operations in self._schema["paths"].values():
+                for operation in operations.values():
+                    _document_headers(operation["responses"])
+        return self._schema
+
+    _schema: OpenAPISchema | None = None
+
+
+def _document_headers(answers: dict[int, Any]) -> None:
+    for status, name, kind in ((401, "WWW-Authenticate", "string"), (429, "Retry-After", "integer")):
+        if status in answers:
+            answers[status]["headers"] = {name: {"schema": {"type": kind}, "required": True}}
 
 
 api = RidgelineAPI(
@@ -186,14 +190,15 @@ def answer_exception(request: HttpRequest, error: Exception) -> HttpResponse:
 
 # ninja installs handlers of its own for these; the most specific one wins.
 for kind in (Http404, HttpError, ValidationError):
-    api.add_exception_handler(kind, answer_exception)
+    api.exception_handler(kind)(answer_exception)
 
 
 def urls() -> tuple[list[Any], str, str]:
     """The API's URL patterns. They answer 401 themselves; the login middleware would redirect to a page."""
     patterns, app_name, namespace = api.urls
-    for pattern in patterns:
+    found: list[Any] = list(patterns)
+    for pattern in found:
         if pattern.name in ("openapi-json", "openapi-view"):
             pattern.callback = require_safe(pattern.callback)
         pattern.callback.login_required = False
-    return patterns, app_name, namespace
+    return found, app_name, namespace

@@ -14,12 +14,11 @@ from django import forms
 from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest
-from ninja import Field, Schema
+from ninja import Field, Schema, UploadedFile
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from accounts.access import OwnedQuerySet, current_project, get_visible, get_writable, may_write
 from accounts.models import Project
-from calibration.jobs import Job
 from config.errors import ApiError
 
 Slug = Annotated[str, StringConstraints(max_length=80)]
@@ -34,18 +33,23 @@ class Payload(BaseModel):
 
 def of(form: type[forms.Form], name: str, **options: Any) -> Any:
     """A payload field documented as the form's field is: default, help, limits, choices. The form enforces them."""
-    field = form.base_fields[name]
+    field: Any = form.base_fields[name]
     limits = {
         "minimum": getattr(field, "min_value", None),
         "maximum": getattr(field, "max_value", None),
         "maxLength": getattr(field, "max_length", None),
         "minLength": 1 if field.required and isinstance(field, forms.CharField) else None,
-        "enum": [key for key, _ in field.choices] if isinstance(field, forms.ChoiceField) else None,
+        "enum": [key for key, _ in getattr(field, "choices", ())] or None,
     }
     extra = {key: value for key, value in limits.items() if value is not None}
     if "default" not in options:
         options["default"] = ... if field.required and field.initial is None else field.initial
     return Field(description=str(field.help_text) or None, json_schema_extra=extra, **options)
+
+
+def uploaded(file: UploadedFile) -> Any:
+    """The files a form takes."""
+    return {"file": file}
 
 
 def form_data(payload: BaseModel, *without: str) -> dict[str, Any]:
@@ -95,8 +99,8 @@ class JobOut(Schema):
     rerun_of: uuid.UUID | None
 
 
-def job_fields(job: Job) -> dict[str, Any]:
-    """The fields of JobOut."""
+def job_fields(job: Any) -> dict[str, Any]:
+    """The fields of JobOut, of any Job."""
     progress = Progress(
         done=job.done, total=job.total, percent=job.percent, message=job.message,
         elapsed_s=job.elapsed_s, eta_s=job.eta_s,

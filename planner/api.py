@@ -25,6 +25,7 @@ from config.schemas import (
     of,
     refuse_reader,
     target_project,
+    uploaded,
 )  # fmt: skip
 from planner import services
 from planner.forms import PlanForm, SynthesiseForm, UploadTrafficForm
@@ -147,7 +148,7 @@ def upload_traffic(
     What is wrong with a file comes with its line numbers."""
     project = target_project(request, payload.project)
     limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = UploadTrafficForm(form_data(payload, "project"), {"file": file})
+    form = UploadTrafficForm(form_data(payload, "project"), uploaded(file))
     if not form.is_valid():
         raise form_error(form)
     row = services.create_traffic(project, request.user, form.cleaned_data["name"], form.traffic())

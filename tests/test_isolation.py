@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, get_resolver
 
@@ -34,6 +36,7 @@ CREATE = ("ok", "ok", "403", "ok", "in")  # an outsider creates in a project of 
 MANAGE = ("ok", "403", "403", "404", "in")
 LEAVE = ("ok", "ok", "403", "404", "in")  # of the member: by an owner or by themself
 OWN = ("ok", "404", "404", "404", "in")
+PASSWORDLESS = ("404", "404", "404", "404", "in")  # as the people of these tests are
 NOTHING = ("404", "404", "404", "404", "404")
 
 PAGES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -41,6 +44,7 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "healthz": {"GET": PUBLIC},
     "accounts/sign-in": {"GET": PUBLIC, "POST": PUBLIC},
     "accounts/sign-out": {"POST": PEOPLE},
+    "accounts/password": {"GET": PASSWORDLESS, "POST": PASSWORDLESS},
     "accounts/tokens/": {"GET": PEOPLE, "POST": PEOPLE},
     "accounts/tokens/<int:pk>/revoke": {"POST": OWN},
     "accounts/projects/": {"GET": PEOPLE, "POST": PEOPLE},
@@ -114,17 +118,15 @@ def operations() -> dict[str, tuple[str, str]]:
 
 
 @pytest.fixture
-def things(
-    project, owner, member, viewer, outsider, calibration, published, traffic, plan, no_broker
-) -> dict[str, Any]:
+def things(project, owner, member, viewer, outsider, finished_plan, no_broker) -> dict[str, Any]:
     """The project's objects, under names that nothing else has."""
-    for row in (calibration, published, traffic, plan):
+    calibration, traffic = finished_plan.calibration, finished_plan.traffic
+    for row in (calibration, traffic, finished_plan):
         row.name = f"kestrel {row._meta.model_name}"
         row.save(update_fields=["name"])
     token, _ = tokens.issue(owner, "kestrel token", ApiToken.READ, None)
     return {
-        "calibrations": calibration.pk, "finished": published.pk, "plans": plan.pk, "traffic": traffic.pk,
-        "tokens": token.pk,
+        "calibrations": calibration.pk, "plans": finished_plan.pk, "traffic": traffic.pk, "tokens": token.pk,
         "members": project.memberships.get(user=member).pk, "slug": project.slug, "name": "prefill",
     }  # fmt: skip
 
@@ -167,7 +169,7 @@ def check(answer: Any, expected: str, role: str, things: dict[str, Any]) -> None
         body = b"".join(answer) if answer.streaming else answer.content
         secrets = [
             "kestrel",
-            *(str(things[kind]) for kind in ("calibrations", "finished", "plans", "traffic")),
+            *(str(things[kind]) for kind in ("calibrations", "plans", "traffic")),
         ]
         assert not [word for word in secrets if word.encode() in body]
 
@@ -184,14 +186,35 @@ def test_every_operation_has_a_decision_and_every_api_url_is_an_operation():
     assert served == documented
 
 
-@pytest.mark.parametrize("role", ROLES)
+@contextmanager
+def undone() -> Iterator[None]:
+    """What one role changes the next one does not see."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
 @pytest.mark.parametrize(("route", "method"), [(r, m) for r, methods in PAGES.items() for m in methods])
-def test_pages(route, method, role, things, clients):
-    data = FORMS.get(route, {})
-    answer = clients[role].generic(method, filled(route, things)) if method == "GET" else clients[role].post(
-        filled(route, things), data
-    )  # fmt: skip
-    check(answer, PAGES[route][method][ROLES.index(role)], role, things)
+def test_pages(route, method, things, clients, subtests):
+    for role, expected in zip(ROLES, PAGES[route][method], strict=True):
+        with subtests.test(role=role), undone():
+            send = clients[role].get if method == "GET" else clients[role].post
+            check(send(filled(route, things), FORMS.get(route, {})), expected, role, things)
+
+
+def test_every_page_has_the_content_security_policy(things, clients):
+    for route in (route for route, methods in PAGES.items() if "GET" in methods):
+        for role in ("owner", "nobody"):
+            answer = clients[role].get(filled(route, things))
+            assert "script-src 'self';" in answer.headers["Content-Security-Policy"], (route, role)
+
+
+def test_every_post_of_a_page_needs_the_csrf_token(things, owner):
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(owner)
+    for route in (route for route, methods in PAGES.items() if "POST" in methods):
+        answer = browser.post(filled(route, things), FORMS.get(route, {}))
+        assert (answer.status_code, answer.headers.get("Location")) == (403, None), route
 
 
 @pytest.mark.parametrize("route", PAGES)
@@ -206,7 +229,7 @@ def body_of(name: str, things: dict[str, Any]) -> dict[str, Any]:
     file = SimpleUploadedFile("file.csv", b"not a trace")
     return {
         "start_plan": {
-            "calibration": str(things["finished"]), "traffic": str(things["traffic"]), "objectives": ["ttft:p95:1"],
+            "calibration": str(things["calibrations"]), "traffic": str(things["traffic"]), "objectives": ["ttft:p95:1"],
         },
         "import_steps": {"file": file, "device": "x", "kv_tokens": "4096"},
         "import_document": {"file": file},
@@ -215,20 +238,19 @@ def body_of(name: str, things: dict[str, Any]) -> dict[str, Any]:
     }.get(name, {})  # fmt: skip
 
 
-@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations(name, role, things, clients):
+def test_operations(name, things, clients, subtests):
     method, path = operations()[name]
-    body = body_of(name, things)
-    kind = {} if "file" in body or method == "GET" else {"content_type": "application/json"}
-    answer = getattr(clients[role], method.lower())(filled(path, things), body, **kind)
-    expected = OPERATIONS[name][ROLES.index(role)]
-    if name == "start_plan" and role == "outsider":
-        expected = "ok"  # no such calibration, said beside the field
-        assert answer.status_code == 422
-    check(answer, expected, role, things)
-    if expected == "in":
-        assert answer.status_code == 401, "the API redirects nobody"
+    for role, expected in zip(ROLES, OPERATIONS[name], strict=True):
+        with subtests.test(role=role), undone():
+            body = body_of(name, things)
+            kind = {} if "file" in body or method == "GET" else {"content_type": "application/json"}
+            answer = getattr(clients[role], method.lower())(filled(path, things), body, **kind)
+            if name == "start_plan" and role == "outsider":
+                expected = "422"  # no such calibration, said beside the field
+            check(answer, expected, role, things)
+            if expected == "in":
+                assert answer.status_code == 401, "the API redirects nobody"
 
 
 @pytest.mark.parametrize("name", [n for n, expected in OPERATIONS.items() if expected in (WRITE, CREATE)])
@@ -239,14 +261,16 @@ def test_a_read_token_changes_nothing(name, owner, things, bearer):
     assert answer.status_code == 403
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_the_administration_is_for_staff(role, clients):
+def test_the_administration_is_for_staff(clients):
     """Every URL of it; none of these people is staff."""
-    pages = [(route, entry) for route, entry in routes() if route.startswith("admin/")]
+    pages = [route for route, _ in routes() if route.startswith("admin/")]
     assert len(pages) > 20
-    for route, _ in pages:
-        path = "/" + re.sub(r"<[^>]*>|\(\?P<\w+>[^)]*\)", "1", route).replace("$", "").replace("^", "")
-        answer = clients[role].get(path)
-        assert answer.status_code in (302, 403, 404, 405), (path, answer.status_code)
-        if answer.status_code == 302:
-            assert "sign-in" in answer.url or "login" in answer.url or answer.url.endswith("/"), answer.url
+    for role in ROLES:
+        for route in pages:
+            path = "/" + re.sub(r"<[^>]*>|\(\?P<\w+>[^)]*\)", "1", route).replace("$", "").replace("^", "")
+            answer = clients[role].get(path)
+            assert answer.status_code in (302, 403, 404, 405), (role, path, answer.status_code)
+            if answer.status_code == 302:
+                assert "sign-in" in answer.url or "login" in answer.url or answer.url.endswith("/"), (
+                    answer.url
+                )

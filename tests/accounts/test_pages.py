@@ -117,6 +117,27 @@ def test_every_form_of_the_account_pages_is_refused_without_its_csrf_token(owner
     assert client.post("/accounts/tokens/", form).status_code == 200
 
 
+def test_a_changed_password_is_the_one_that_counts_and_ends_other_sessions(client, ada):
+    elsewhere = Client()
+    for browser in (client, elsewhere):
+        sign_in(browser)
+    form = {"old_password": "wrong", "new_password1": "tortoise tango 9", "new_password2": "tortoise tango 9"}
+    refused = client.post("/accounts/password", form)
+    assert refused.status_code == 422
+    assert "tortoise" not in refused.content.decode()
+    assert client.post("/accounts/password", form | {"old_password": PASSWORD}).status_code == 302
+    assert client.get("/accounts/tokens/").status_code == 200
+    assert elsewhere.get("/accounts/tokens/").status_code == 302
+    assert sign_in(Client()).status_code == 422
+    assert sign_in(Client(), password="tortoise tango 9").status_code == 302
+
+
+def test_ids_beyond_any_column_and_names_with_nul_are_404(owner_client):
+    assert owner_client.post(f"/accounts/tokens/{10**30}/revoke").status_code == 404
+    assert owner_client.post(f"/accounts/projects/ridge/members/{10**30}/remove").status_code == 404
+    assert owner_client.post("/accounts/use-project", {"project": "a\x00b"}).status_code == 404
+
+
 # Tokens ------------------------------------------------------------------------------------------------------
 
 
