@@ -1,12 +1,15 @@
-"""Errors as pages: one look, the reason in words, tracebacks for staff only. The API has its own (config/errors.py)."""
+"""What all pages share: how a refused form, a download and an error are answered. Errors have one look and the
+reason in words; tracebacks are for staff only. The API has its own (config/errors.py)."""
 
 from __future__ import annotations
 
 import math
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -14,6 +17,27 @@ from accounts.limits import RateLimited
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 TOO_LARGE = (RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent)
+STOP_POLLING = 286  # htmx: take this and poll no more
+
+
+def invalid(request: HttpRequest, template: str, form: Form, **more: Any) -> HttpResponse:
+    """The form again, with its values and the errors beside the fields."""
+    too_large = any(
+        error.code == "too_large" for errors in form.errors.as_data().values() for error in errors
+    )
+    return render(request, template, {"form": form, **more}, status=413 if too_large else 422)
+
+
+def filter_query(request: HttpRequest) -> str:
+    """The filters of this address without its page number, for the links to other pages of a list."""
+    kept = request.GET.copy()
+    kept.pop("page", None)
+    return kept.urlencode()
+
+
+def download(content: str | bytes, name: str, content_type: str) -> HttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(content, content_type=content_type, headers=headers)
 
 
 def error_page(request: HttpRequest, status: int, message: str = "", trace: str = "") -> HttpResponse:
