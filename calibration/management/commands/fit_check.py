@@ -1,0 +1,48 @@
+"""manage.py fit_check FILE.csv.gz --points 40 --seeds 5: how well a few rows of a step table predict the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from calibration.sources.fit_check import BARS, SeedCheck, fit_check
+from calibration.sources.step_csv import StepCsvError, read_step_csv
+from config import commandline as cli
+
+
+class Command(BaseCommand):
+    help = "Fit rows chosen by shape, score on all others, seed by seed; exit 1 below the bars."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file")
+        parser.add_argument("--points", type=int, default=40)
+        parser.add_argument("--seeds", type=int, default=5)
+        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            samples = read_step_csv(options["file"])
+            check = fit_check(samples, points=options["points"], seeds=options["seeds"], on_seed=self._show)
+        except OSError as error:
+            raise CommandError(f"{options['file']}: {error.strerror}", returncode=cli.BAD_INPUT) from error
+        except StepCsvError as error:
+            raise CommandError("\n".join(error.lines()), returncode=cli.BAD_INPUT) from error
+        except ValueError as error:
+            raise CommandError(str(error), returncode=cli.BAD_INPUT) from error
+        means = {name: check.mean(name) for name in BARS}
+        shown = ", ".join(f"{name} {_percent(value)} (bar {BARS[name]:.1%})" for name, value in means.items())
+        self.stdout.write(f"mean over {len(check.seeds)} seeds, {check.scored} rows scored: {shown}")
+        for failure in check.failures:
+            self.stdout.write(f"below the bar: {failure}")
+        if options["json"]:
+            cli.print_json(self, check.to_dict())
+        cli.leave(cli.BELOW if check.failures else cli.OK)
+
+    def _show(self, seed: SeedCheck) -> None:
+        figures = ", ".join(f"{name} {_percent(getattr(seed, name))}" for name in BARS)
+        self.stdout.write(f"seed {seed.seed}: {figures}, {seed.violations} violations, tile {seed.tile}")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2%}" if value < 0 else f"{value:.2%}"
