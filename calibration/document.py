@@ -27,6 +27,8 @@ MAX_ROWS = 1 << 14  # decode rows and chunks of one step
 MAX_REPEATS = 1000
 MAX_TOKENS = 1 << 24
 MAX_TEXT = 200
+MAX_DEPTH = 32  # of nested objects and lists
+MAX_NOTES_BYTES = 1 << 18  # of environment and of provenance, as JSON
 LONGEST_S = 3600.0
 
 
@@ -84,10 +86,10 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
             envelope=None if envelope is None else Envelope.from_dict(envelope),
             kv_tokens=_whole(content, "kv_tokens", 1, 1 << 40),
             seed=_whole(content, "seed", 0, (1 << 63) - 1),
-            environment=_field(content, "environment", dict),
+            environment=_notes(content, "environment"),
             samples=[_sample(entry, f"samples.{index}") for index, entry in enumerate(samples)],
             model=_model(content.get("model")),
-            provenance=_field(content, "provenance", dict),
+            provenance=_notes(content, "provenance"),
         )
     except UnsupportedArchitecture as error:
         raise DocumentError(f"architecture.{error.field}", error.message) from error
@@ -128,14 +130,39 @@ def _content(data: bytes) -> dict[str, Any]:
     if outer.get("version") != VERSION or isinstance(outer.get("version"), bool):
         raise DocumentError("version", f"must be {VERSION}, the one this release reads")
     content = _field(outer, "content", dict)
+    _refuse_unstorable(content, "content", 1)
     if outer.get("checksum") != _checksum(content):
         raise DocumentError("checksum", "does not match the content: the file was changed or cut short")
     return dict(content)
 
 
+def _refuse_unstorable(value: Any, path: str, depth: int) -> None:
+    """What a database or a page would choke on: NUL, half a surrogate pair, nesting without end."""
+    if depth > MAX_DEPTH:
+        raise DocumentError("file", f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        if "\x00" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise DocumentError(path, "holds a character that is no text")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_unstorable(key, path, depth)
+            _refuse_unstorable(inner, f"{path}.{key}"[:MAX_TEXT], depth + 1)
+    elif isinstance(value, list) and not all(map(_number, value)):
+        for inner in value:
+            _refuse_unstorable(inner, path, depth + 1)
+
+
+def _notes(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A free object of what was recorded: any keys, but of a size that a page can show."""
+    value: dict[str, Any] = _field(mapping, key, dict)
+    if len(json.dumps(value)) > MAX_NOTES_BYTES:
+        raise DocumentError(key, f"is larger than {MAX_NOTES_BYTES >> 10} KiB")
+    return value
+
+
 def _checksum(content: Mapping[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _field(mapping: Mapping[str, Any], key: str, kind: type) -> Any:

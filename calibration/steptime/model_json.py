@@ -70,6 +70,8 @@ def model_to_dict(model: StepTimeModel) -> dict[str, Any]:
 
 def model_from_dict(data: Mapping[str, Any]) -> StepTimeModel:
     """Inverse of `model_to_dict`; raises ModelFormatError at the first field that is wrong."""
+    if not isinstance(data, Mapping):
+        raise ModelFormatError("model", "must be an object")
     version = _whole(data, "version", 1, 10**6)
     if version != VERSION:
         raise ModelFormatError("version", f"this is version {version}, only {VERSION} is understood")

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from calibration.steptime.shapes import Kind, StepShape
 
-#: What a sample is for: fitted, scored and never fitted, or repeated to notice drift.
+#: What a sample is for: fitted; scored and never fitted; repeated to notice drift; or kept without a use
+#: ("outside": an imported step that needs more KV than its server has).
 FITTED_ROLES = ("fit", "retry")
 HELDOUT_ROLES = ("heldout", "retry_heldout")
-ROLES = (*FITTED_ROLES, *HELDOUT_ROLES, "sentinel")
+ROLES = (*FITTED_ROLES, *HELDOUT_ROLES, "sentinel", "outside")
 _RESAMPLES = 400
 
 
