@@ -9,6 +9,8 @@ from django.http import HttpRequest
 
 from calibration.models import Calibration, Device
 
+admin.site.site_header = admin.site.site_title = "Ridgeline administration"
+
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
 else:

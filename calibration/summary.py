@@ -35,6 +35,22 @@ def error_rows(heldout: Mapping[str, Any]) -> list[ErrorRow]:
     return rows
 
 
+# What a reader looks for first in the record of an environment; the rest is there to be unfolded.
+FIRST = (
+    "processor", "gpu", "device_name", "driver", "torch", "cuda", "dtype", "intra_op_threads", "clock", "mixed_mode",
+    "representative", "observed contended_share", "observed sentinel_drift", "started_at",
+)  # fmt: skip
+
+
+def told_first(rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The rows of FIRST in that order, and the others. A short record is told whole."""
+    if len(rows) <= len(FIRST):
+        return rows, []
+    known = dict(rows)
+    first = [(key, known[key]) for key in FIRST if key in known]
+    return first, [row for row in rows if row[0] not in FIRST]
+
+
 def flat(record: Mapping[str, Any] | None, prefix: str = "") -> list[tuple[str, str]]:
     """(key, value) of a nested JSON object, keys joined by spaces; empty values are left away."""
     rows: list[tuple[str, str]] = []
@@ -43,7 +59,12 @@ def flat(record: Mapping[str, Any] | None, prefix: str = "") -> list[tuple[str, 
         if isinstance(value, Mapping):
             rows += flat(value, name)
         elif value not in (None, "", [], {}):
-            rows.append((name, _text(value)))
+            rows.append(
+                (
+                    name,
+                    f"{value:,.0f}" if key.endswith("_bytes") and isinstance(value, float) else _text(value),
+                )
+            )
     return rows
 
 

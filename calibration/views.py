@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import F
-from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -25,9 +24,8 @@ from calibration.filters import chips, filtered
 from calibration.forms import CalibrateForm, DescribeForm, ImportDocumentForm, ImportStepsForm
 from calibration.models import Calibration
 from calibration.steptime import FITTED_ROLES
-from calibration.summary import error_rows, flat
-
-STOP_POLLING = 286  # htmx: take this and poll no more
+from calibration.summary import error_rows, flat, told_first
+from config.pages import STOP_POLLING, download, filter_query, invalid
 
 
 @require_GET
@@ -44,16 +42,9 @@ def calibration_list(request: HttpRequest) -> HttpResponse:
         "page": page,
         "chips": chips(rows, request.GET),
         "any": rows.exists(),
-        "query": _query(request),
+        "query": filter_query(request),
     }
     return render(request, "calibration/list.html", context)
-
-
-def _query(request: HttpRequest) -> str:
-    """The filters of this address, for the links to other pages of it."""
-    kept = request.GET.copy()
-    kept.pop("page", None)
-    return kept.urlencode()
 
 
 @require_http_methods(["GET", "POST"])
@@ -108,14 +99,6 @@ def import_(request: HttpRequest) -> HttpResponse:
     return redirect("calibration:detail", calibration.pk)
 
 
-def invalid(request: HttpRequest, template: str, form: Form, **more: Any) -> HttpResponse:
-    """The form again, with its values and the errors beside the fields."""
-    too_large = any(
-        error.code == "too_large" for errors in form.errors.as_data().values() for error in errors
-    )
-    return render(request, template, {"form": form, **more}, status=413 if too_large else 422)
-
-
 @require_GET
 def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     calibration = get_visible(Calibration.objects.select_related("owner", "project"), request.user, pk)
@@ -140,7 +123,7 @@ def detail_context(request: HttpRequest, calibration: Calibration) -> dict[str, 
         "heldout": heldout,
         "errors": error_rows(heldout),
         "envelope": flat(calibration.envelope),
-        "environment": flat(calibration.environment),
+        "environment": told_first(flat(calibration.environment)),
         "provenance": flat(calibration.provenance),
     }
 
@@ -222,8 +205,3 @@ def document_json(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         raise Http404
     text = write_document(services.document_of(calibration))
     return download(text, f"calibration-{pk}.json", "application/json; charset=utf-8")
-
-
-def download(text: str, name: str, content_type: str) -> HttpResponse:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(text, content_type=content_type, headers=headers)

@@ -13,9 +13,11 @@ SPELLINGS = {
     "sha256": "SHA-256",
     "cpu": "CPU",
     "gpu": "GPU",
+    "kv": "KV",
     "dtype": "number format",
-    "bytes": "size [bytes]",
+    "numpy": "NumPy",
 }
+UNITS = {"_per_s": "1/s", "_bytes": "bytes", "_tokens": "tokens", "_ms": "ms", "_mhz": "MHz", "_s": "s"}
 DASH = "–"
 MINUS = "−"
 NBSP = "\u00a0"  # a number stays on the line of its unit
@@ -108,12 +110,13 @@ def signed_percent(ratio: Any) -> str:
 @register.filter
 def readable(key: Any) -> str:
     """A key of a JSON object as a label; the unit at its end in brackets: free_bytes is "free [bytes]"."""
-    text = SPELLINGS.get(str(key), str(key))
-    for suffix in ("_per_s", "_bytes", "_tokens", "_ms", "_mhz", "_s"):
+    text, unit = str(key), ""
+    for suffix, shown in UNITS.items():
         if text.endswith(suffix) and len(text) > len(suffix):
-            unit = {"_per_s": "1/s", "_mhz": "MHz"}.get(suffix, suffix[1:])
-            return f"{text[: -len(suffix)].replace('_', ' ')} [{unit}]"
-    return text.replace("_", " ")
+            text, unit = text[: -len(suffix)], f" [{shown}]"
+            break
+    words = " ".join(SPELLINGS.get(word, word) for word in text.replace("_", " ").split())
+    return (words[:1].upper() + words[1:] if words else text) + unit
 
 
 @register.filter

@@ -51,7 +51,9 @@ def test_percentages() -> None:
 
 
 def test_units_of_keys_are_told() -> None:
-    assert units.readable("free_bytes") == "free [bytes]"
-    assert units.readable("rate_per_s") == "rate [1/s]"
-    assert units.readable("max_step_tokens") == "max step [tokens]"
+    assert units.readable("free_bytes") == "Free [bytes]"
+    assert units.readable("rate_per_s") == "Rate [1/s]"
+    assert units.readable("max_step_tokens") == "Max step [tokens]"
     assert units.readable("sha256") == "SHA-256"
+    assert units.readable("observed engine_usage cpu_s") == "Observed engine usage CPU [s]"
+    assert units.readable("<b>") == "<b>"
