@@ -162,6 +162,7 @@ class JobRun:
         self._written_s = 0.0
         self._polled_s = 0.0
         self._stop = False
+        self._thread = threading.get_ident()
 
     def progress(self, done: int, total: int, message: str, eta_s: float | None = None) -> None:
         """Written at most four times a second, except the last one."""
@@ -180,12 +181,17 @@ class JobRun:
         self._rows.update(log=Concat(F("log"), Value(f"{stamp} {clean}\n")))
 
     def should_stop(self) -> bool:
-        """Asks the row at most twice a second. Also true when the row was taken away (marked interrupted)."""
+        """Asks the row at most twice a second. Also true when the row was taken away (marked interrupted).
+
+        Work may ask from threads of its own: each would keep a database connection that nobody closes.
+        """
         now = time.monotonic()
         if not self._stop and now - self._polled_s >= 0.5:
             self._polled_s = now
             row = self._rows.values_list("cancel_requested", flat=True).first()
             self._stop = row is None or row
+            if threading.get_ident() != self._thread:
+                connection.close()
         return self._stop
 
     def check(self) -> None:
