@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from planner.traffic import read_traffic, statistics, to_npz_bytes
+from planner.traffic import TooLarge, read_traffic, statistics, to_npz_bytes
 
 BAR_S_PER_MILLION = 3.0
 
@@ -33,7 +33,11 @@ def main(rows: int) -> None:
 def measure(path: Path) -> None:
     before_mib = peak_mib()
     start = time.process_time()
-    traffic = read_traffic(path)
+    try:
+        traffic = read_traffic(path)
+    except TooLarge as error:
+        print(json.dumps({"file": path.name, "refused": error.to_dict()["limit"]}))
+        return
     read_s = time.process_time() - start
     read_mib = peak_mib()
     start = time.process_time()
@@ -83,6 +87,13 @@ def write_files(folder: Path, rows: int) -> list[Path]:
             file.write(header + ("\r\n" if "\r\n" in form else "\n"))
             file.writelines(form.format(t, p, o) for t, (p, o) in zip(column, lengths, strict=True))
         written.append(path)
+    path = folder / "inner_quotes.csv"
+    with path.open("w") as file:
+        file.write("time,input_tokens,output_tokens,prompt\n")
+        file.writelines(
+            f'{t:.6f},{p},{o},"said ""{p}"", and left"\n' for t, (p, o) in zip(times, lengths, strict=True)
+        )
+    written.append(path)
     path = folder / "mooncake.jsonl"
     with path.open("w") as file:
         for t, (p, o) in zip((times * 1e3).astype(int).tolist(), lengths, strict=True):

@@ -33,6 +33,7 @@ BURST = (
     '5,ChatGPT,472,18,"API log"\n45,ChatGPT,1087,0,API log\n118,GPT-4,417,276,"a ""b"", c"\n200,Größe,360,1,x\n'
 )
 EURO = "timestamp;input_length;output_length;note\n0,25;512;128;a\n1,5;1024;64;b\n22,75;1200;32;c\n"
+QUOTED = '"time","input_tokens","x","output_tokens"\n"0.5","10","a,b","20"\n"1.5","11","","21"\n"2.5","12","c","22"\n'
 LENGTHS = "prompt_tokens\toutput_tokens\n10\t5\n20\t6\n30\t7\n"
 JSONL = "".join(
     f'{{"timestamp": {1000 * i}, "input_length": {600 + i}, "output_length": {20 + i}, "hash_ids": [{i}, 7]}}\n'
@@ -47,7 +48,7 @@ ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32",
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    text = draw(st.sampled_from([CSV, BURST, EURO, LENGTHS, JSONL]))
+    text = draw(st.sampled_from([CSV, BURST, EURO, QUOTED, LENGTHS, JSONL]))
     for _ in range(draw(st.integers(1, 3))):
         text = draw(st.sampled_from([cell, line, header, dialect]))(draw, text)
     content = text.encode(draw(st.sampled_from(ENCODINGS) | st.just("utf-8")), errors="replace")
@@ -175,7 +176,7 @@ def naive_time_s(cell: Any, recipe: Any) -> float | None:
     )
 
 
-@pytest.mark.parametrize("text", [CSV, BURST, EURO, JSONL])
+@pytest.mark.parametrize("text", [CSV, BURST, EURO, QUOTED, JSONL])
 def test_the_undamaged_files_are_read(text: str) -> None:
     traffic = read_traffic(io.BytesIO(text.encode()))
     assert traffic.requests == len(naive_rows(text.encode(), traffic)) - (text == BURST)
