@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +23,10 @@ import numpy as np
 
 from calibration.architecture import Architecture
 from calibration.engine.client import EngineClient
+from calibration.engine.cpu import clock_mhz
 from calibration.engine.device_lock import DeviceBusy, device_lock
 from calibration.engine.interface import Runner
+from calibration.engine.memory import cpu_memory_bytes
 from calibration.experiment import (
     RULES,
     Envelope,
@@ -31,6 +34,7 @@ from calibration.experiment import (
     Region,
     Stopped,
     check_envelope,
+    check_fits,
     environment_record,
     held_out,
     neighbour,
@@ -115,11 +119,17 @@ def calibrate(
     """Measures the architecture on the device and fits it. Holds the device's lock meanwhile.
 
     `on_sample(ordinal, sample)` comes after every repeat; the same ordinal is the same step with more repeats.
-    `kv_tokens`: size of the KV pool (experiment.check_fits gives it). Raises Stopped, BadEnvelope, EngineError.
+    `kv_tokens`: size of the KV pool (experiment.check_fits gives it). Raises Stopped, BadEnvelope, DoesNotFit,
+    EngineError.
     """
     check_envelope(architecture, envelope)
     on_progress(0, 1, f"Waiting for {device}", None)
     with _held(device, should_stop) as descriptor:
+        if device_kind(device) == "cpu":  # memory may have gone while the job waited
+            free_bytes = cpu_memory_bytes()[1]
+            check_fits(
+                architecture, envelope, device=device, free_bytes=free_bytes, kv_tokens=kv_tokens, dtype=dtype
+            )
         on_progress(0, 1, "Starting the engine", None)
         client = EngineClient(
             architecture,
@@ -201,7 +211,7 @@ def calibrate_with(
         on_log("Measuring more where the fit errs most")
         samples = samples + measure(_retry_points(samples, model, region, seed), 1, len(samples))
         model, report, verdict = judged(samples, "retry_heldout")
-    environment["load_at_end"] = environment_record(architecture, envelope, [], seed)["load_at_start"]
+    environment |= {"load_at_end": os.getloadavg()[0], "clock_mhz_at_end": clock_mhz()}
     environment["cpu_s"] = runner.usage()["cpu_s"] + time.process_time() - own_cpu_s
     published = model if verdict.passed else None
     return CalibrationResult(samples, environment, published, report, verdict, kv_tokens, first)
@@ -222,7 +232,6 @@ def fit_samples(
     Samples that already say what they are for (a run of ours, imported) keep their roles. A step that needs more
     KV than `kv_tokens` can never be scheduled there: it is kept with role "outside", neither fitted nor scored.
     """
-
     kind = device_kind(device)
     if should_stop():
         raise Stopped
@@ -243,7 +252,7 @@ def fit_samples(
     model, report, verdict = _judged(samples, role, kind, seed)
     on_log(verdict.reason)
     return CalibrationResult(
-        list(samples), dict(environment or {}), model if verdict.passed else None, report, verdict, None
+        list(samples), dict(environment or {}), model if verdict.passed else None, report, verdict, kv_tokens
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -152,6 +153,8 @@ class EngineClient:
         code = self._process.poll()
         if code is None:
             return ""
+        if code == -signal.SIGKILL:
+            return " (signal 9: somebody killed it, or the system did for want of memory)"
         return f" (signal {-code})" if code < 0 else f" (exit status {code})"
 
     def _tail(self) -> str:

@@ -17,6 +17,14 @@ def has_bfloat16() -> bool:
     return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def clock_mhz() -> float | None:
+    """The first processor's clock now, where the system says so (virtual machines often give a constant)."""
+    try:
+        return float(_cpuinfo("cpu MHz"))
+    except ValueError:
+        return None
+
+
 def _cpuinfo(field: str) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -10,8 +10,10 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+import scipy
+
 from calibration.architecture import Architecture
-from calibration.engine.cpu import cpu_model
+from calibration.engine.cpu import clock_mhz, cpu_model
 from calibration.engine.memory import cpu_memory_bytes
 from calibration.experiment.envelope import Envelope
 from calibration.experiment.points import Point
@@ -28,9 +30,11 @@ def environment_record(
     return {
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
+        "scipy": scipy.__version__,
         "platform": platform.platform(),
         "processor": cpu_model(),
         "processors": os.cpu_count() or 1,
+        "clock_mhz": clock_mhz(),
         "load_at_start": os.getloadavg()[0],
         "memory_bytes": total,
         "free_memory_bytes": free,

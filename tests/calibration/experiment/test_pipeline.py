@@ -133,10 +133,10 @@ def test_imported_samples_are_split_by_shape_and_scored_on_the_rest(formula):
     result = fit_samples(samples, device="somebody's GPU", kv_tokens=20_000, on_log=lines.append)
     assert result.published
     assert result.to_dict()["points"]["fit"] == 160
-    left_out = 600 - len(result.samples)
-    assert left_out > 0
-    assert result.environment["steps_left_out"] == left_out
-    assert f"{left_out:,} of 600 steps hold more tokens" in lines[0]
+    outside = result.to_dict()["points"]["outside"]
+    assert 0 < outside == sum(sample.role == "outside" for sample in result.samples)
+    assert len(result.report.rows) == 600 - 160 - outside
+    assert f"{outside} of 600 steps need more KV" in lines[0]
 
 
 def test_imported_runs_of_ours_keep_their_roles(formula):
@@ -156,7 +156,7 @@ def test_too_few_samples_are_refused_with_words(formula, count):
 def test_no_sample_fits_the_pool(formula):
     result = fit_samples(imported(formula, 30, np.random.default_rng(2)), device="cuda:0", kv_tokens=1)
     assert not result.published
-    assert result.samples == []
+    assert {sample.role for sample in result.samples} == {"outside"}
 
 
 def test_device_kinds():
@@ -198,3 +198,12 @@ def test_stopped_while_another_job_has_the_device(tmp_path, monkeypatch):
     monkeypatch.setenv("RIDGELINE_LOCK_DIR", str(tmp_path))
     with device_lock("cpu"), pytest.raises(Stopped):
         calibrate(DEMO, DEMO_ENVELOPE, kv_tokens=100_000, should_stop=lambda: True)
+
+
+def test_memory_that_went_while_the_job_waited_is_a_refusal(tmp_path, monkeypatch):
+    from calibration.experiment import DoesNotFit
+
+    monkeypatch.setenv("RIDGELINE_LOCK_DIR", str(tmp_path))
+    monkeypatch.setattr("calibration.pipeline.cpu_memory_bytes", lambda: (1 << 30, 1 << 20))
+    with pytest.raises(DoesNotFit, match="free 1,048,576 bytes"):
+        calibrate(DEMO, DEMO_ENVELOPE, kv_tokens=100_000)
