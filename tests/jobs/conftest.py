@@ -19,6 +19,8 @@ TINY: dict[str, Any] = {
 }  # fmt: skip
 ENVELOPE = {"max_batch": 4, "max_context_tokens": 64, "max_step_tokens": 32}
 REQUEST = {"config": TINY, "kv_tokens": 1024, **ENVELOPE}
+# Long enough to be caught at work: a larger model of the same family.
+LONGER = REQUEST | {"config": TINY | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 6}}
 
 
 @pytest.fixture(scope="session")

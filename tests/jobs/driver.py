@@ -60,9 +60,9 @@ def rerun(pk: str) -> str:
     return str(services.rerun(Calibration.objects.get(pk=pk), local_user()).pk)
 
 
-def send(pk: str) -> None:
-    """Delivers the job's message once more."""
-    tasks.run_calibration.apply_async(args=[pk])
+def send(pk: str) -> str:
+    """Delivers the job's message once more; the message's id."""
+    return str(tasks.run_calibration.apply_async(args=[pk]).id)
 
 
 def age(pk: str, seconds: float) -> None:

@@ -49,7 +49,10 @@ class Stack:
             )  # fmt: skip
         self.processes[name] = process
         words = "beat: Starting" if name == "beat" else "ready."
-        wait_for(lambda: words in self.log(name)[before:], 60, f"{name}:\n{self.log(name)}")
+        wait_for(
+            lambda: words in self.log(name)[before:] or process.poll() is not None, 60, lambda: self.log(name)
+        )
+        assert process.poll() is None, self.log(name)
         return process
 
     def stop(self, name: str) -> None:
@@ -77,10 +80,11 @@ class Stack:
     def call(self, name: str, **arguments: Any) -> Any:
         """A call of tests/jobs/driver.py, which is a process too, as the web server would be."""
         if self._driver is None:
-            self._driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.jobs.driver"], cwd=ROOT, env=self._environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log_path("driver").open("ab"),
-            )  # fmt: skip
+            with self._log_path("driver").open("ab") as log:
+                self._driver = subprocess.Popen(
+                    [sys.executable, "-m", "tests.jobs.driver"], cwd=ROOT, env=self._environment, text=True,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                )  # fmt: skip
         assert self._driver.stdin is not None and self._driver.stdout is not None
         self._driver.stdin.write(json.dumps({"call": name, "arguments": arguments}) + "\n")
         self._driver.stdin.flush()
@@ -95,16 +99,26 @@ class Stack:
 
         def reached() -> bool:
             row.update(self.call("row", pk=pk))
-            return row["status"] in statuses
+            return row["status"] in statuses or row["status"] not in ("queued", "running")
 
-        wait_for(reached, timeout_s, f"{statuses}; the row is {row}\n{self.log('device')[-3000:]}")
+        wait_for(reached, timeout_s, lambda: f"{statuses}; the row is {row}\n{self.log('device')[-3000:]}")
+        assert row["status"] in statuses, row
         return row
+
+    def wait_for_message(self, message: str, timeout_s: float = 60.0) -> None:
+        """Until the device worker has dealt with the message."""
+        wait_for(
+            lambda: f"[{message}] succeeded" in self.log("device"),
+            timeout_s,
+            lambda: self.log("device")[-3000:],
+        )
 
     def end(self) -> None:
         if self._driver is not None:
             self._driver.communicate()
         warden.end(self.tag, [process.pid for process in self.processes.values()], 5.0, self._reap)
-        self._reap()
+        for process in self.processes.values():
+            process.wait(timeout=10)
 
     def _reap(self) -> None:
         for process in self.processes.values():

@@ -20,10 +20,14 @@ from psycopg import sql
 POSTGRES_GUESSES = ("postgres://postgres@127.0.0.1:5432/postgres", "postgres:///postgres")
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 30.0, what: str = "it") -> object:
+def wait_for(
+    condition: Callable[[], object], timeout_s: float = 30.0, what: str | Callable[[], str] = "it"
+) -> object:
+    """The first true value of ``condition``; ``what``, asked only on failure, says what was missed."""
     deadline_s = time.monotonic() + timeout_s
     while not (value := condition()):
-        assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s in vain for {what}"
+        if time.monotonic() > deadline_s:
+            pytest.fail(f"waited {timeout_s:.0f} s in vain for {what if isinstance(what, str) else what()}")
         time.sleep(0.05)
     return value
 

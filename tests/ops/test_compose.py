@@ -168,12 +168,14 @@ def test_every_service_runs_as_written(services, tmp_path):
         for name in ("web", "default", "device", "beat"):
             start(name)
         for name in ("web", "default", "device", "beat"):
-            wait_for(lambda name=name: healthy(name), 60, f"{name}:\n{log(name)[-2000:]}")
+            wait_for(lambda name=name: healthy(name), 60, lambda name=name: f"{name}:\n{log(name)[-2000:]}")
         wait_for(
-            lambda: "sweep_plans" in log("default") and "succeeded" in log("default"), 30, log("beat")[-2000:]
+            lambda: "sweep_plans" in log("default") and "succeeded" in log("default"),
+            30,
+            lambda: log("beat")[-2000:],
         )
         wait_for(
             lambda: "announce_devices" in log("device") and "succeeded" in log("device"),
             60,
-            log("device")[-2000:],
+            lambda: log("device")[-2000:],
         )
