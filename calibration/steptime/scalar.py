@@ -9,7 +9,9 @@ decode-only step costs two look-ups, a few multiply-adds and two square roots, w
     A = mixed_s + mixed_row_s*b + ((kv_s*kvm)^3 + (mixed_decode_s*C + pair_s*P)^3)^(1/3)     with a chunk
 
 The check model is priced beside it; their answers are averaged with weight CHECK_SHARE (0: the law alone).
-Covered = inside the box of measured features, inside the measured convex hull, and the two within the tolerance.
+Covered = inside the box of measured features, inside the measured convex hull, and the two within the tolerance
+(not asked where the table of small decode batches has an entry: there neither smooth model is to be trusted, and
+the table is what was measured).
 Decode-only steps lie on the hull's face P = 0, where it is an interval of C for each n; steps with a chunk are
 tested against the facets in (log1p n, log1p C, log1p P). Outside the box the features are clipped to it first:
 the value returned is that of the nearest measured step, never an extrapolation.
@@ -90,12 +92,13 @@ def step_seconds(
         seconds = m.decode_tokens_s[i] + rows_s + math.sqrt(math.sqrt(theta[FLOOR_4] + d * d + c * c))
         check_s += m.check_decode_s[i] + check[CHECK_C] * C + check[CHECK_CMAX] * cmax
         apart = check_s - seconds
-        if abs(apart) > theta[CHECK_TOLERANCE] * seconds:
+        tabulated = i < m.residual_s.shape[0]
+        if not tabulated and abs(apart) > theta[CHECK_TOLERANCE] * seconds:
             covered = False
         seconds += theta[CHECK_SHARE] * apart
         if not m.decode_context_low[i] <= C <= m.decode_context_high[i]:
             covered = False
-        if i < m.residual_s.shape[0]:
+        if tabulated:
             seconds += m.residual_s[i]
         return seconds, covered
 

@@ -36,8 +36,9 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     check_mixed = m.check_chunk_s[i] + check[scalar.CHECK_MIXED] + check[scalar.CHECK_MIXED_ROW] * b
     check_mixed += check[scalar.CHECK_MIXED_C] * C + check[scalar.CHECK_PAIR] * P + check[scalar.CHECK_KV] * kvm
     apart = check_rows + np.where(chunk, check_mixed, check_decode) - seconds
+    small = ~chunk & (i < len(m.residual_s))
     if np.isfinite(theta[scalar.CHECK_TOLERANCE]):
-        covered &= np.abs(apart) <= theta[scalar.CHECK_TOLERANCE] * seconds
+        covered &= small | (np.abs(apart) <= theta[scalar.CHECK_TOLERANCE] * seconds)
     seconds = seconds + theta[scalar.CHECK_SHARE] * apart
 
     in_face = (m.decode_context_low[i] <= C) & (m.decode_context_high[i] >= C)
@@ -48,6 +49,5 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     covered &= np.where(chunk, in_hull, in_face)
 
     if len(m.residual_s):
-        small = ~chunk & (i < len(m.residual_s))
         seconds = seconds + np.where(small, m.residual_s[np.minimum(i, len(m.residual_s) - 1)], 0.0)
     return seconds, covered

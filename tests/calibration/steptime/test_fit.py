@@ -181,6 +181,7 @@ def test_reproducible_oddities_of_small_batches_are_carried(truth):
     asked = [StepShape((400,) * b) for b in range(1, 9)]
     assert errors(model, odd, asked).max() < 0.06
     assert 1e-3 < model.residual_s[2] < 6e-3
+    assert model.covered(features_of(asked)).all()  # though law and check model may differ there
     single = truth.measure(odd, where, noise=0.005, repeats=1)
     assert not len(
         fit(single, bootstrap=0, staircase=False).residual_s
