@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.traffic.model import Floats, Integers, PrefixHashes
 
@@ -129,17 +128,3 @@ def prefix_hit_rate(hashes: PrefixHashes) -> float | None:
     """Leading blocks already seen / all blocks, with a cache that never forgets; None without blocks."""
     hits, blocks = prefix_hits(hashes)
     return float(hits.sum()) / float(blocks.sum()) if blocks.sum() else None
-
-
-def minutes_busiest(arrival_s: Floats) -> tuple[int, int]:
-    """The minute (from 0) with most arrivals, and how many it has."""
-    minute, count = np.unique((arrival_s // 60).astype(np.int64), return_counts=True)
-    peak = int(count.argmax())
-    return int(minute[peak]), int(count[peak])
-
-
-def log_bins(tokens: Integers, bins: int = 40) -> tuple[Floats, NDArray[np.int64]]:
-    """Histogram of lengths over logarithmic bins: float64[K + 1] edges in tokens, int64[K] counts."""
-    edges = np.unique(np.rint(np.geomspace(0.5, float(tokens.max()) + 1, bins + 1) * 2) / 2)
-    count, edges = np.histogram(tokens, edges)
-    return edges.astype(np.float64), count.astype(np.int64)

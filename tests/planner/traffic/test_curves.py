@@ -81,9 +81,3 @@ def test_prefix_hits_are_contiguous_and_from_earlier_requests() -> None:
     assert hits.tolist() == [0, 2, 0, 4, 0]
     assert blocks.tolist() == [3, 3, 3, 4, 0]
     assert curves.prefix_hit_rate(PrefixHashes(flat, offsets)) == 6 / 13
-
-
-def test_log_bins_hold_every_length() -> None:
-    edges, count = curves.log_bins(np.array([1, 1, 2, 700, 4_096]))
-    assert count.sum() == 5
-    assert (np.diff(edges) > 0).all()
