@@ -66,7 +66,9 @@ def _sizes(available: dict[str, int], count: int) -> dict[str, int]:
         open_kinds = [kind for kind in sizes if sizes[kind] < most[kind]]
         total = sum(SHARES[kind] for kind in open_kinds)
         grown = {kind: min(most[kind], sizes[kind] + int(left * SHARES[kind] / total)) for kind in open_kinds}
-        if grown == {kind: sizes[kind] for kind in open_kinds}:  # fewer left than kinds: one each, largest share first
+        if grown == {
+            kind: sizes[kind] for kind in open_kinds
+        }:  # fewer left than kinds: one each, largest share first
             for kind in sorted(open_kinds, key=lambda k: -SHARES[k])[:left]:
                 grown[kind] = sizes[kind] + 1
         sizes |= grown

@@ -66,7 +66,9 @@ class FitCheck:
         for seed in self.seeds:
             bias = seed.large_decode_bias
             if bias is not None and abs(bias) > BARS["large_decode_bias"]:
-                found.append(f"seed {seed.seed}: decode bias {bias:+.2%} beyond {BARS['large_decode_bias']:.1%}")
+                found.append(
+                    f"seed {seed.seed}: decode bias {bias:+.2%} beyond {BARS['large_decode_bias']:.1%}"
+                )
             if seed.violations:
                 found.append(f"seed {seed.seed}: {seed.violations} monotonicity violations")
         return found

@@ -26,7 +26,10 @@ from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import Chunk, StepShape
 
 COUNTS = ("prefill_tokens", "prefill_context", "decode_seqs", "decode_context")
-TIMES = {"step_ms": 1000.0, "step_s": 1.0}  # column -> its units per second: dividing rounds right, 18 ms is 0.018
+TIMES = {
+    "step_ms": 1000.0,
+    "step_s": 1.0,
+}  # column -> its units per second: dividing rounds right, 18 ms is 0.018
 LIMITS = {"prefill_tokens": 2**20, "prefill_context": 2**24, "decode_seqs": 2**14, "decode_context": 2**24}
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 200_000

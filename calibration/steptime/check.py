@@ -44,13 +44,17 @@ class CheckModel:
     def tokens_s(self, n: Floats, tokens: Tokens) -> Floats:
         """The part that depends on n alone, flat outside the knots."""
         count = len(self.knots)
-        return np.asarray(np.interp(n, self.knots, self.values[:count]) + self.values[count] * tokens.stairs(n))
+        return np.asarray(
+            np.interp(n, self.knots, self.values[:count]) + self.values[count] * tokens.stairs(n)
+        )
 
     def predict_s(self, features: StepFeatures, tokens: Tokens) -> Floats:
         return np.asarray(self.tokens_s(tokens.padded(features), tokens) + _columns(features) @ self.prices)
 
 
-def fit_check(features: StepFeatures, seconds: Floats, tokens: Tokens, knots: Floats | None = None) -> CheckModel:
+def fit_check(
+    features: StepFeatures, seconds: Floats, tokens: Tokens, knots: Floats | None = None
+) -> CheckModel:
     """Least squares of (model/measured - 1) over `seconds` [s], unweighted; `knots` as given or from n."""
     n = tokens.padded(features)
     knots = token_knots(n) if knots is None else knots

@@ -17,7 +17,9 @@ from calibration.steptime.solving import Data, FitError, bootstrap_law, choose_f
 
 Floats = NDArray[np.float64]
 
-_WINSOR = 4.0  # residuals count up to this many median absolute deviations: one contended point is not the spread
+_WINSOR = (
+    4.0  # residuals count up to this many median absolute deviations: one contended point is not the spread
+)
 
 
 def fit(
@@ -35,7 +37,9 @@ def fit(
     """
     data = prepare([s for s in samples if s.role in FITTED_ROLES])
     if data.features.n.max() > MAX_TOKENS:
-        raise FitError(f"a step of {data.features.n.max():.0f} tokens; the most a model covers is {MAX_TOKENS}")
+        raise FitError(
+            f"a step of {data.features.n.max():.0f} tokens; the most a model covers is {MAX_TOKENS}"
+        )
     rng = np.random.default_rng(seed)
     form = choose_form(data, tuple(sorted({int(s) for s in padded_sizes})), staircase, rng)
     theta, centre = fit_law(data, form.tokens)

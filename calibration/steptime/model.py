@@ -91,7 +91,11 @@ class StepTimeModel:
         padded = self.tokens.pad(n)
         prices = np.zeros(scalar.THETA_SIZE)
         prices[[scalar.ROW_S, scalar.LOGIT_S]] = value["kb"], value["kS"]
-        prices[[scalar.FLOOR_4, scalar.DECODE_S, scalar.LONGEST_S]] = value["a0"] ** 4, value["ad"], value["ac"]
+        prices[[scalar.FLOOR_4, scalar.DECODE_S, scalar.LONGEST_S]] = (
+            value["a0"] ** 4,
+            value["ad"],
+            value["ac"],
+        )
         prices[[scalar.MIXED_S, scalar.MIXED_ROW_S]] = value["a1"], value["km"]
         prices[[scalar.KV_S, scalar.MIXED_DECODE_S, scalar.PAIR_S]] = value["lam"], value["am"], value["bp"]
         prices[[scalar.CHECK_TOLERANCE, scalar.CHECK_SHARE]] = TOLERANCE, self.check_share

@@ -84,12 +84,16 @@ def model_from_dict(data: Mapping[str, Any]) -> StepTimeModel:
     for field in ("decode_spread", "chunk_spread"):
         spread = _mapping(data, field)
         spreads.append(
-            Spread(_not_negative(spread, "scale", f"{field}."), _whole(spread, "points", 0, 10**9, f"{field}."))
+            Spread(
+                _not_negative(spread, "scale", f"{field}."), _whole(spread, "points", 0, 10**9, f"{field}.")
+            )
         )
     losses = _mapping(data, "left_out_losses")
     residual = _row(data, "residual_s")
     if len(residual) > LARGEST + 1:
-        raise ModelFormatError("residual_s", f"has {len(residual)} entries, at most {LARGEST + 1} are allowed")
+        raise ModelFormatError(
+            "residual_s", f"has {len(residual)} entries, at most {LARGEST + 1} are allowed"
+        )
     check, refit_checks = _checks(_mapping(data, "check"), len(refits))
     share = _number(_mapping(data, "check"), "share", "check.")
     if not 0 <= share <= 1:
@@ -117,7 +121,9 @@ def _refuse_absurd(model: StepTimeModel) -> None:
     """A simulation must be able to trust that every step takes a finite time above 0."""
     largest = StepFeatures.from_matrix(model.hull.high[None, :])
     arrays = model.arrays()
-    small = arrays.decode_tokens_s[: len(arrays.residual_s)] + arrays.residual_s[: len(arrays.decode_tokens_s)]
+    small = (
+        arrays.decode_tokens_s[: len(arrays.residual_s)] + arrays.residual_s[: len(arrays.decode_tokens_s)]
+    )
     if not np.all(np.isfinite(model.predict_s(largest))) or np.any(small <= 0):
         raise ModelFormatError("parameters", "give a step no time, or no finite time")
 
@@ -141,7 +147,9 @@ def _checks(data: Mapping[str, Any], count: int) -> tuple[CheckModel, tuple[Chec
     width = len(knots) + 1 + CHECK_SIZE
     refits = _table(data, "refits", width, "check.")
     if len(values) != width or len(refits) != count:
-        raise ModelFormatError("check.values", f"must be {width} numbers, and as many in each of {count} refits")
+        raise ModelFormatError(
+            "check.values", f"must be {width} numbers, and as many in each of {count} refits"
+        )
     every = np.vstack([values[None, :], refits])
     if np.any(every < 0) or np.any(np.diff(every[:, : len(knots)], axis=1) < 0):
         raise ModelFormatError("check.values", "times and prices are never negative and never fall")

@@ -45,7 +45,9 @@ class StepTimeArrays(NamedTuple):
 
     low: Floats  # [7] smallest measured feature, order of FEATURE_NAMES
     high: Floats  # [7] largest measured feature
-    theta: Floats  # [THETA_SIZE] seconds per unit; FLOOR_4 is seconds^4; CHECK_TOLERANCE and CHECK_SHARE ratios
+    theta: (
+        Floats  # [THETA_SIZE] seconds per unit; FLOOR_4 is seconds^4; CHECK_TOLERANCE and CHECK_SHARE ratios
+    )
     decode_tokens_s: Floats  # [N+1] k0 + roofline(n), padded n, without a chunk
     chunk_tokens_s: Floats  # [N+1] k0 + roofline(n), with a chunk
     residual_s: Floats  # [<= 17] measured oddities of small decode batches, by n; may be empty

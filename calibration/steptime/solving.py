@@ -77,7 +77,9 @@ def prepare(samples: Sequence[StepSample]) -> Data:
     return Data(features, seconds, noise, weights / weights.mean(), group)
 
 
-def solve(data: Data, tokens: Tokens, start: Floats, centre: Floats, evaluations: int = 60) -> tuple[Floats, float]:
+def solve(
+    data: Data, tokens: Tokens, start: Floats, centre: Floats, evaluations: int = 60
+) -> tuple[Floats, float]:
     """The parameters of least loss from `start`, and that loss. `centre`: the prior's, in parameters."""
     free = np.ones(len(PARAMETERS), dtype=bool)
     free[INDEX["h"]] = tokens.tile > 0
@@ -145,7 +147,9 @@ def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng:
     candidates = [plain]
     n = plain.padded(data.features)
     if staircase:
-        candidates += [Tokens(t, r, padded_sizes) for t, r in TILES if np.sum(n > t) >= 4 and np.sum(n <= t) >= 2]
+        candidates += [
+            Tokens(t, r, padded_sizes) for t, r in TILES if np.sum(n > t) >= 4 and np.sum(n <= t) >= 2
+        ]
     fold = _folds(data, rng)
     errors = [_left_out_errors(data, tokens, fold) for tokens in candidates]
     losses = np.array([_losses(data, law) for law, _ in errors])
@@ -175,7 +179,13 @@ class Refits:
 
 
 def bootstrap_law(
-    data: Data, form: Form, theta: Floats, centre: Floats, check: CheckModel, count: int, rng: np.random.Generator
+    data: Data,
+    form: Form,
+    theta: Floats,
+    centre: Floats,
+    check: CheckModel,
+    count: int,
+    rng: np.random.Generator,
 ) -> Refits:
     """Refits to `count` resamples of the points, kind by kind.
 

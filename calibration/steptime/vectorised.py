@@ -34,7 +34,9 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     check_rows = check[scalar.CHECK_ROW] * b + check[scalar.CHECK_LOGIT] * S
     check_decode = m.check_decode_s[i] + check[scalar.CHECK_C] * C + check[scalar.CHECK_CMAX] * cmax
     check_mixed = m.check_chunk_s[i] + check[scalar.CHECK_MIXED] + check[scalar.CHECK_MIXED_ROW] * b
-    check_mixed += check[scalar.CHECK_MIXED_C] * C + check[scalar.CHECK_PAIR] * P + check[scalar.CHECK_KV] * kvm
+    check_mixed += (
+        check[scalar.CHECK_MIXED_C] * C + check[scalar.CHECK_PAIR] * P + check[scalar.CHECK_KV] * kvm
+    )
     apart = check_rows + np.where(chunk, check_mixed, check_decode) - seconds
     small = ~chunk & (i < len(m.residual_s))
     if np.isfinite(theta[scalar.CHECK_TOLERANCE]):

@@ -134,7 +134,9 @@ def test_a_changed_or_cut_file_is_noticed(whole):
         (("provenance", "note"), "x" * 300_000, "provenance"),
     ],
 )
-def test_a_wrong_value_is_refused_at_its_field_though_the_checksum_fits(whole, path, value, field, monkeypatch):
+def test_a_wrong_value_is_refused_at_its_field_though_the_checksum_fits(
+    whole, path, value, field, monkeypatch
+):
     surrogates = json.dumps(value) == '"\\ud800"'
     if surrogates:  # such a text has no checksum: any will do
         monkeypatch.setattr(module, "_checksum", lambda content: "0")
