@@ -46,7 +46,7 @@ class Sample(models.Model):
 
     calibration = models.ForeignKey(Calibration, models.CASCADE, related_name="samples")
     ordinal = models.PositiveIntegerField()
-    role = models.CharField(max_length=12)
+    role = models.CharField(max_length=16)
     kind = models.CharField(max_length=8)
     shape = models.JSONField()
     seconds = models.JSONField(help_text="repeats [s]")
