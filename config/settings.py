@@ -265,7 +265,7 @@ if REDIS_URL:
 else:
     for folder in (QUEUE_DIR, QUEUE_DIR / "control"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_URL = "filesystem://localhost"  # a host, or kombu warns that none was given
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(QUEUE_DIR),
         "data_folder_out": str(QUEUE_DIR),

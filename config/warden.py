@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TAG = "RIDGELINE_TREE"
-GRACE_S = 4.0
+GRACE_S = 3.0  # an idle Celery worker on the filesystem queue takes six: it loses nothing by being killed
 PROC = Path("/proc")
 
 

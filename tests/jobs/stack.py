@@ -60,7 +60,7 @@ class Stack:
         process = self.processes.pop(name)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
+            process.wait(timeout=2)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -116,7 +116,7 @@ class Stack:
     def end(self) -> None:
         if self._driver is not None:
             self._driver.communicate()
-        warden.end(self.tag, [process.pid for process in self.processes.values()], 5.0, self._reap)
+        warden.end(self.tag, [process.pid for process in self.processes.values()], 1.0, self._reap)
         for process in self.processes.values():
             process.wait(timeout=10)
 
