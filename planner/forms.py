@@ -14,6 +14,7 @@ from calibration.form_parts import UploadMixin, seed_field, stream
 from calibration.models import Calibration
 from planner.models import TrafficSet
 from planner.search import (
+    DEFAULT_MAX_REPLICAS,
     METRICS,
     Objective,
     ObjectiveError,
@@ -148,6 +149,27 @@ class IntegersField(forms.CharField):
         pass
 
 
+class CalibrationField(forms.ModelChoiceField):  # type: ignore[type-arg]  # no [] at run time
+    def label_from_instance(self, obj: Any) -> str:
+        return f"{obj.name} ({obj.device}, {obj.created_at:%Y-%m-%d})"
+
+
+class TrafficField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    def label_from_instance(self, obj: Any) -> str:
+        rate = obj.statistics.get("rate_per_s")
+        return f"{obj.name} ({obj.statistics['requests']:,} requests{f', {rate:.3g}/s' if rate else ''})"
+
+
+MEANINGS = {
+    "ttft": "Time to the first token, from arrival.",
+    "itl": "Each gap between two tokens.",
+    "tpot": "A request's mean gap, without the first token.",
+    "e2e": "Arrival to the last token.",
+}
+NO_LIMIT = "Give a limit for at least one of them."
+ADVANCED = ("budgets_tokens", "chunk_caps_tokens", "max_num_seqs", "scheduling", "seed")
+
+
 class PlanForm(forms.Form):
     """The question: which calibration, which traffic, which objectives, and where to look.
 
@@ -155,11 +177,11 @@ class PlanForm(forms.Form):
     """
 
     name = forms.CharField(max_length=120, required=False)
-    calibration = forms.ModelChoiceField(Calibration.objects.none())
-    traffic = forms.ModelChoiceField(TrafficSet.objects.none())
+    calibration = CalibrationField(Calibration.objects.none(), empty_label="Choose a calibration")
+    traffic = TrafficField(TrafficSet.objects.none(), empty_label="Choose a traffic")
     objectives = ObjectivesField(required=False)
     max_replicas = forms.IntegerField(
-        min_value=1, max_value=256, initial=8, required=False, label="Most replicas",
+        min_value=1, max_value=256, initial=DEFAULT_MAX_REPLICAS, required=False, label="Most replicas",
         help_text="The most you would deploy.",
     )  # fmt: skip
     budgets_tokens = IntegersField(
@@ -182,15 +204,18 @@ class PlanForm(forms.Form):
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["calibration"].queryset = Calibration.objects.visible_to(user).usable()  # type: ignore[attr-defined]
+        usable = Calibration.objects.visible_to(user).usable().defer("log", "traceback")
+        self.fields["calibration"].queryset = usable  # type: ignore[attr-defined]
         self.fields["traffic"].queryset = TrafficSet.objects.visible_to(user)  # type: ignore[attr-defined]
         for metric in METRICS:
             self.fields[f"{metric}_percentile"] = forms.ChoiceField(
-                choices=self.PERCENTILES, required=False, initial="95" if metric == "ttft" else "99"
-            )
+                choices=self.PERCENTILES, required=False, label=f"{metric.upper()} percentile",
+                initial="99" if metric == "itl" else "95",
+            )  # fmt: skip
             self.fields[f"{metric}_limit_ms"] = forms.FloatField(
-                required=False, label=f"{metric.upper()} limit [ms]"
-            )
+                required=False, label=f"{metric.upper()} limit [ms]", min_value=0.001, max_value=86_400_000,
+                widget=forms.NumberInput(attrs={"placeholder": "no limit"}),
+            )  # fmt: skip
         if isinstance(self.data, QueryDict) and len(self.data.getlist("objectives")) > 1:
             data: dict[str, Any] = self.data.dict()
             data["objectives"] = self.data.getlist("objectives")
@@ -198,26 +223,9 @@ class PlanForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        objectives = list(data.get("objectives") or ())
-        for metric in METRICS:
-            limit_ms = data.get(f"{metric}_limit_ms")
-            if limit_ms is None:
-                continue
-            try:
-                percentile = float(data.get(f"{metric}_percentile") or 0)
-                objectives.append(Objective(metric, percentile, limit_ms / 1000))
-            except ObjectiveError as error:
-                self.add_error(f"{metric}_limit_ms", error.message)
-        if self.errors:
-            return data
-        try:
-            check_objectives(tuple(objectives))
-            space = self._space(data)
-        except ObjectiveError as error:
-            self.add_error("objectives", error.message)
-            return data
-        except SpaceError as error:
-            self.add_error(error.field if error.field in self.fields else None, error.message)
+        objectives = self._objectives(data)
+        data["space"] = space = self._space(data)
+        if self.errors or space is None:
             return data
         calibration, traffic = data["calibration"], data["traffic"]
         if calibration.project_id != traffic.project_id:
@@ -225,21 +233,57 @@ class PlanForm(forms.Form):
             return data
         data["request"] = PlanRequest(
             name=data.get("name") or f"{traffic.name} on {calibration.name}"[:120],
-            calibration=calibration, traffic=traffic, objectives=tuple(objectives), space=space,
+            calibration=calibration, traffic=traffic, objectives=objectives, space=space,
             max_replicas=space.max_replicas, seed=data.get("seed") or 0,
         )  # fmt: skip
         return data
 
-    @staticmethod
-    def _space(data: dict[str, Any]) -> SearchSpace:
-        default = default_space_of(data["calibration"].result["model"], data.get("max_replicas") or 8)
-        return SearchSpace(
-            budgets_tokens=data.get("budgets_tokens") or default.budgets_tokens,
-            chunk_caps_tokens=data.get("chunk_caps_tokens") or default.chunk_caps_tokens,
-            max_num_seqs=data.get("max_num_seqs") or default.max_num_seqs,
-            max_replicas=default.max_replicas,
-            async_scheduling=data.get("scheduling") != "sync",
+    def _objectives(self, data: dict[str, Any]) -> tuple[Objective, ...]:
+        """Those of the list, then those of the rows; what is wrong stands beside its field."""
+        objectives = list(data.get("objectives") or ())
+        for metric in METRICS:
+            limit_ms = data.get(f"{metric}_limit_ms")
+            if limit_ms is not None:
+                percentile = float(data.get(f"{metric}_percentile") or 0)
+                try:
+                    objectives.append(Objective(metric, percentile, limit_ms / 1000))
+                except ObjectiveError as error:
+                    part = "percentile" if error.field == "percentile" else "limit_ms"
+                    self.add_error(f"{metric}_{part}", error.message)
+        if self.errors:
+            return tuple(objectives)
+        try:
+            return check_objectives(tuple(objectives))
+        except ObjectiveError as error:
+            by_rows = any(f"{metric}_limit_ms" in self.data for metric in METRICS)
+            self.add_error("objectives", NO_LIMIT if by_rows and not objectives else error.message)
+        return ()
+
+    def _space(self, data: dict[str, Any]) -> SearchSpace | None:
+        """Where to look: what was asked for, else the calibration's default; None where that cannot be said."""
+        if data.get("calibration") is None:
+            return None
+        default = default_space_of(
+            data["calibration"].result["model"], data.get("max_replicas") or DEFAULT_MAX_REPLICAS
         )
+        try:
+            return SearchSpace(
+                budgets_tokens=data.get("budgets_tokens") or default.budgets_tokens,
+                chunk_caps_tokens=data.get("chunk_caps_tokens") or default.chunk_caps_tokens,
+                max_num_seqs=data.get("max_num_seqs") or default.max_num_seqs,
+                max_replicas=default.max_replicas,
+                async_scheduling=data.get("scheduling") != "sync",
+            )
+        except SpaceError as error:
+            self.add_error(error.field if error.field in self.fields else None, error.message)
+        return None
+
+    def objective_rows(self) -> list[tuple[str, str, forms.BoundField, forms.BoundField]]:
+        """What the page shows: per metric its name and meaning, the percentile and the limit."""
+        return [(m.upper(), MEANINGS[m], self[f"{m}_percentile"], self[f"{m}_limit_ms"]) for m in METRICS]
+
+    def advanced_has_errors(self) -> bool:
+        return bool(set(ADVANCED) & set(self.errors))
 
     def request(self) -> PlanRequest:
         request: PlanRequest = self.cleaned_data["request"]

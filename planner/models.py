@@ -11,6 +11,12 @@ from django.utils import timezone
 from accounts.access import OwnedQuerySet
 from calibration.jobs import Job, JobQuerySet
 
+FORMAT_NAMES = {
+    "azure": "Azure", "mooncake": "Mooncake", "burstgpt": "BurstGPT", "splitwise": "Splitwise", "vidur": "Vidur",
+    "llmservingsim": "LLMServingSim", "lengths": "lengths only", "columns": "CSV", "json_lines": "JSON lines",
+    "synthetic": "synthetic",
+}  # fmt: skip
+
 
 class TrafficSet(models.Model):
     """Requests over time: when they arrive, how long their prompts and outputs are."""
@@ -33,6 +39,10 @@ class TrafficSet(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def format_name(self) -> str:
+        return FORMAT_NAMES.get(self.format, self.format)
 
 
 class TrafficArrays(models.Model):

@@ -11,7 +11,7 @@ from accounts.models import Project
 from calibration import jobs
 from calibration.models import Calibration
 from planner.models import Plan, TrafficArrays, TrafficSet
-from planner.search import Objective, SearchSpace
+from planner.search import Objective, SearchSpace, parse_objectives
 from planner.traffic import Traffic, from_npz_bytes, statistics, to_npz_bytes
 
 
@@ -39,6 +39,10 @@ def create_traffic(project: Project, owner: Any, name: str, traffic: Traffic) ->
         )  # fmt: skip
         TrafficArrays.objects.create(traffic=row, npz=to_npz_bytes(traffic))
     return row
+
+
+def objectives_of(plan: Plan) -> tuple[Objective, ...]:
+    return parse_objectives(plan.objectives)
 
 
 def traffic_of(row: TrafficSet) -> Traffic:

@@ -129,3 +129,29 @@ def bare_percent(ratio: Any) -> str:
 def bare_signed_percent(ratio: Any) -> str:
     """As ``signed_percent`` for a column whose header carries the unit."""
     return signed_percent(ratio).removesuffix(f"{NBSP}%")
+
+
+@register.filter
+def bare_ms(value_s: Any) -> str:
+    """As ``ms`` for a column whose header carries the unit."""
+    return ms(value_s).removesuffix(f"{NBSP}ms")
+
+
+@register.filter
+def rate(value_per_s: Any) -> str:
+    """Events per second: 2.57 /s."""
+    number = _number(value_per_s)
+    return DASH if number is None else f"{significant(number)}{NBSP}/s"
+
+
+@register.filter
+def decimal(value: Any) -> str:
+    """A number of three significant digits without a unit: 13.2."""
+    number = _number(value)
+    return DASH if number is None else significant(number)
+
+
+@register.filter
+def signs(text: Any) -> str:
+    """A sentence with the signs that print has and a terminal may not: ≤ for <=."""
+    return str(text).replace("<=", "≤")

@@ -45,9 +45,9 @@ def burst_width_s(arrival_s: Floats) -> float:
     return float(max(0.01, 10.0 ** np.round(np.log10(10 * arrival_s[-1] / (n - 1)))))
 
 
-def burst_counts(arrival_s: Floats, bins: int = 600) -> CountsOverTime:
-    """Arrivals at burst scale around the busiest moment: at most `bins` bins of burst_width_s."""
-    width_s = burst_width_s(arrival_s)
+def burst_counts(arrival_s: Floats, bins: int = 600, width_s: float | None = None) -> CountsOverTime:
+    """Arrivals at burst scale around the busiest moment: at most `bins` bins of `width_s` (burst_width_s)."""
+    width_s = burst_width_s(arrival_s) if width_s is None else width_s
     index = (arrival_s // width_s).astype(np.int64)
     cells, per_cell = np.unique(index, return_counts=True)
     first = max(0, int(cells[per_cell.argmax()]) - bins // 2)

@@ -97,5 +97,8 @@ function drawAll() {
 }
 
 drawAll();
+document.body.addEventListener("htmx:load", (event) => {
+  event.detail.elt.querySelectorAll("[data-figure-url]").forEach((figure) => states.has(figure) || draw(figure));
+});
 darkness.addEventListener("change", drawAll);
 document.body.addEventListener("figures-changed", drawAll);

@@ -15,6 +15,11 @@ function part(name, attributes) {
 
 function sign(trace) {
   const icon = part("svg", { viewBox: "0 0 19 12", width: 28, height: 14, "aria-hidden": "true" });
+  if (trace.type === "bar") {
+    icon.append(part("path", { d: "M2 1.5h15v9h-15z", fill: trace.marker.color }));
+    if (trace.marker.pattern?.shape) icon.append(part("path", { d: "M5 10.5l6-9m0 9l6-9", stroke: "#fff", "stroke-width": 1.4, "stroke-opacity": 0.7 }));
+    return icon;
+  }
   const lines = (trace.mode || "lines").includes("lines");
   if (lines) icon.append(part("path", { d: "M0 6h19", stroke: trace.line.color, "stroke-width": 2, "stroke-dasharray": DASH[trace.line.dash] || "" }));
   if ((trace.mode || "").includes("markers")) {

@@ -1,0 +1,87 @@
+"""Traffic and candidates as CSV rows: raw numbers, units in the headers; texts that spreadsheets would run are
+made harmless (calibration/exports.py)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from calibration.exports import safe_cell
+from planner.traffic import Traffic
+
+BLOCK_ROWS = 5_000
+
+
+def csv_blocks(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """The file in pieces of BLOCK_ROWS rows, so that a million of them are never held at once."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([safe_cell(column) for column in columns])
+    for number, row in enumerate(rows, 1):
+        writer.writerow([safe_cell(cell) for cell in row])
+        if number % BLOCK_ROWS == 0:
+            yield out.getvalue()
+            out.seek(0)
+            out.truncate()
+    yield out.getvalue()
+
+
+def request_table(traffic: Traffic) -> tuple[list[str], Iterator[list[Any]]]:
+    """Columns and rows, one row per request; optional columns only where the traffic has them."""
+    arrays: dict[str, Any] = {
+        "arrival_s": traffic.arrival_s, "prompt_tokens": traffic.prompt_tokens, "output_tokens": traffic.output_tokens,
+        "max_tokens": traffic.max_tokens, "priority": traffic.priority, "class": traffic.request_class,
+    }  # fmt: skip
+    there = {name: array for name, array in arrays.items() if array is not None}
+    hashes = traffic.prefix_hashes
+    columns = [*there, *(["hash_ids"] if hashes is not None else [])]
+
+    def rows() -> Iterator[list[Any]]:
+        for first in range(0, traffic.requests, BLOCK_ROWS):
+            block = slice(first, min(first + BLOCK_ROWS, traffic.requests))
+            for i, row in enumerate(zip(*(a[block].tolist() for a in there.values()), strict=True), first):
+                cells = list(row)
+                if "class" in there:
+                    at = list(there).index("class")
+                    cells[at] = traffic.class_names[cells[at]]
+                if hashes is not None:
+                    own = hashes.flat[hashes.offsets[i] : hashes.offsets[i + 1]]
+                    cells.append(" ".join(map(str, own.tolist())))
+                yield cells
+
+    return columns, rows()
+
+
+KNOBS = ("max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold", "async_scheduling",
+         "block_size", "num_blocks")  # fmt: skip
+BEHAVIOUR = ("utilisation", "uncovered_share", "mean_batch", "peak_running", "preemptions", "steps",
+             "prompt_tokens_per_s", "generated_tokens_per_s")  # fmt: skip
+SPLIT = ("queue", "prefill", "wait_between_chunks", "first_decode")
+
+
+def candidate_table(result: Mapping[str, Any]) -> tuple[list[str], Iterator[list[Any]]]:
+    """Columns and rows, one row per combination of knobs: what was predicted, how it behaves, why it lost."""
+    objectives = [
+        f"{o['metric']}_p{o['percentile']:g}" for o in result["summary"]["objectives"]
+    ]  # every candidate has them in this order, or none
+    columns = [*KNOBS, "replicas", "status", "reason", "worst_margin"]
+    for name in objectives:
+        columns += [f"{name}_s", f"{name}_limit_s", f"{name}_margin", f"{name}_claimed"]
+    columns += [*BEHAVIOUR, *(f"mean_{part}_s" for part in SPLIT)]
+    columns += ["trade_ttft_s", "trade_itl_s", "trade_status", "warnings"]
+
+    def rows() -> Iterator[list[Any]]:
+        for candidate in result["candidates"]:
+            behaviour, trade = candidate["behaviour"] or {}, candidate["trade"] or {}
+            cells = [candidate["knobs"][knob] for knob in KNOBS]
+            cells += [candidate[key] for key in ("replicas", "status", "reason", "worst_margin")]
+            for o in candidate["objectives"] or [{}] * len(objectives):
+                cells += [o.get(key) for key in ("predicted", "limit", "margin", "claimed")]
+            cells += [behaviour.get(key) for key in BEHAVIOUR]
+            cells += [(behaviour.get("split_s") or {}).get(part) for part in SPLIT]
+            cells += [trade.get(key) for key in ("ttft_s", "itl_s", "status")]
+            yield [*cells, "; ".join(candidate["warnings"])]
+
+    return columns, rows()
