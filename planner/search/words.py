@@ -112,7 +112,7 @@ def _about(finalist: Finalist, band: float) -> list[str]:
     found: list[str] = []
     for p in finalist.predictions:
         o = p.objective
-        if not p.claimed:
+        if not o.claimable(p.samples, p.requests):
             found.append(
                 f"{o.label} is not claimed: {p.samples:,} samples of {p.requests:,} requests are too few for it "
                 f"({o.samples_needed:,} samples needed)."
