@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, File, Form, Query, Router, Schema, UploadedFile
+from ninja import File, Form, Query, Router, UploadedFile
 from ninja.responses import Status as Answer
 
 from accounts import limits
@@ -19,53 +19,30 @@ from calibration.form_parts import CUSTOM
 from calibration.forms import CalibrateForm, DescribeForm, ImportDocumentForm, ImportStepsForm
 from calibration.jobs import request_cancel
 from calibration.models import Calibration
+from calibration.schemas import (
+    ArchitectureIn,
+    ArchitectureOut,
+    CalibrationDetail,
+    CalibrationFilters,
+    CalibrationIn,
+    CalibrationPage,
+    DeviceOut,
+    ImportDocumentIn,
+    ImportStepsIn,
+    PresetOut,
+    SamplePage,
+)
 from config.errors import ApiError, answers, conflict, form_error
 from config.schemas import (
-    JobFilters,
-    JobOut,
     Paging,
-    Payload,
-    Slug,
     form_data,
     found,
     job_fields,
-    of,
     target_project,
     uploaded,
 )
 
 router = Router()
-
-
-class ArchitectureOut(Schema):
-    """Counts and bytes: weights and KV cache in bf16, all layers, one rank."""
-
-    name: str
-    model_type: str
-    layers: int
-    hidden_size: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab_size: int
-    parameters: int
-    active_parameters: int
-    weight_bytes: int
-    kv_bytes_per_token: int
-    kv_bytes_per_token_growing: int
-    kv_bytes_per_token_windowed: int
-    runnable: bool = Field(description="Whether it can be measured here, or only described.")
-
-
-class PresetOut(Schema):
-    key: str = Field(description="What `model` means in a payload.")
-    architecture: ArchitectureOut
-
-
-class ArchitectureIn(Payload):
-    model: str = of(DescribeForm, "model")
-    config: dict[str, Any] | None = Field(None, description="A config.json, instead of a preset.")
-    name: str | None = of(DescribeForm, "name")
 
 
 @router.get("/architectures/presets", response=answers({200: list[PresetOut]}), operation_id="list_presets")
@@ -85,23 +62,17 @@ def describe_architecture(request: HttpRequest, payload: ArchitectureIn) -> dict
     return described(form.architecture())
 
 
-def _with_config(payload: ArchitectureIn | CalibrationIn) -> dict[str, Any]:
-    """The form's data: a config.json as the text it takes. Naming a preset as well would leave one unread."""
+def _with_config(payload: ArchitectureIn | CalibrationIn | ImportStepsIn) -> dict[str, Any]:
+    """The form's data, a config.json as the text it takes. With a preset named as well one would go unread."""
     data = form_data(payload, "config", "project")
-    if payload.config is None:
+    if not isinstance(payload, ImportStepsIn) and payload.config is not None:
+        data["config_text"] = json.dumps(payload.config)
+    if "config_text" not in data:
         return data
     if "model" in payload.model_fields_set and payload.model != CUSTOM:
-        problem = f'With `config` this is "{CUSTOM}", or left out.'
+        problem = f'With a config.json this is "{CUSTOM}", or left out.'
         raise ApiError(422, "The request is not valid.", [("model", problem)])
-    return data | {"model": CUSTOM, "config_text": json.dumps(payload.config)}
-
-
-class DeviceOut(Schema):
-    name: str = Field(description="What `device` means in a payload.")
-    label: str
-    hostname: str
-    total_bytes: int
-    free_bytes: int = Field(description="When the device was last announced.")
+    return data | {"model": CUSTOM}
 
 
 @router.get("/devices", response=answers({200: list[DeviceOut]}), operation_id="list_devices")
@@ -111,111 +82,6 @@ def list_devices(request: HttpRequest) -> list[DeviceOut]:
 
 
 # Calibrations ------------------------------------------------------------------------------------------------
-
-
-class HeldoutOut(Schema):
-    """Relative errors on the points that were not fitted, as shares of 1."""
-
-    median: float | None
-    p90: float | None
-
-
-class HeldoutRowOut(Schema):
-    """One step that was not fitted: seconds measured, predicted and the interval; the error is signed."""
-
-    kind: Literal["decode", "prefill", "mixed"]
-    measured_s: float
-    predicted_s: float
-    low_s: float
-    high_s: float
-    error: float
-    covered: bool
-
-
-class HeldoutReportOut(HeldoutOut):
-    decode_bias: float | None = Field(description="Mean signed error of pure decode.")
-    inside: float = Field(description="Share of the steps whose measurement lies in its interval.")
-    by_kind: dict[str, tuple[int, float, float]] = Field(description="Steps, median error, p90 error.")
-    rows: list[HeldoutRowOut]
-
-
-class GateOut(Schema):
-    passed: bool
-    reason: str
-    first_reason: str | None = Field(description="Of the first attempt, where a second one was needed.")
-
-
-class ResultOut(Schema):
-    gate: GateOut
-    points: dict[str, int] = Field(description="Steps by what they were used for.")
-    heldout: HeldoutReportOut | None
-    model: dict[str, Any] | None = Field(
-        description="The fitted step-time model; null when the gate refused."
-    )
-
-
-class CalibrationOut(JobOut):
-    source: Literal["measured", "imported"]
-    model: str
-    device: str
-    kv_tokens: int | None = Field(description="KV cache size in tokens.")
-    published: bool | None = Field(description="Whether the gate passed it; null until it has spoken.")
-    reason: str = Field(description="The gate's words.")
-    heldout: HeldoutOut | None
-
-
-class CalibrationDetail(CalibrationOut):
-    architecture: ArchitectureOut
-    envelope: dict[str, int] | None = Field(
-        description="Largest batch, context and step it was measured for."
-    )
-    seed: int
-    samples: int = Field(description="How many are stored so far.")
-    environment: dict[str, Any] | None
-    provenance: dict[str, Any]
-    result: ResultOut | None
-    log: str
-
-
-class CalibrationPage(Schema):
-    items: list[CalibrationOut]
-    count: int
-
-
-class CalibrationFilters(JobFilters):
-    source: Literal["measured", "imported"] | None = None
-    published: bool | None = None
-
-
-class CalibrationIn(Payload):
-    project: Slug | None = None
-    name: str | None = of(CalibrateForm, "name")
-    model: str = of(CalibrateForm, "model")
-    config: dict[str, Any] | None = Field(None, description="A config.json, instead of a preset.")
-    device: str = of(CalibrateForm, "device")
-    max_batch: int = of(CalibrateForm, "max_batch")
-    max_context_tokens: int = of(CalibrateForm, "max_context_tokens")
-    max_step_tokens: int = of(CalibrateForm, "max_step_tokens")
-    kv_tokens: int | None = of(CalibrateForm, "kv_tokens")
-    seed: int = of(CalibrateForm, "seed")
-
-
-class ImportStepsIn(Payload):
-    # Multipart values are text: the form reads the numbers.
-    model_config = {"strict": False}
-
-    project: Slug | None = None
-    name: str | None = of(ImportStepsForm, "name")
-    model: str = of(ImportStepsForm, "model")
-    config_text: str | None = of(ImportStepsForm, "config_text", default=None)
-    device: str = of(ImportStepsForm, "device", default=...)
-    kv_tokens: int = of(ImportStepsForm, "kv_tokens")
-    seed: int = of(ImportStepsForm, "seed")
-
-
-class ImportDocumentIn(Payload):
-    project: Slug | None = None
-    name: str | None = of(ImportDocumentForm, "name")
 
 
 def _fields(row: Calibration) -> dict[str, Any]:
@@ -264,10 +130,10 @@ def start_calibration(request: HttpRequest, payload: CalibrationIn) -> Answer[An
 )
 def import_steps(request: HttpRequest, payload: Form[ImportStepsIn], file: File[UploadedFile]) -> Answer[Any]:
     """Turns a CSV of step times (prefill_tokens, prefill_context, decode_seqs, decode_context, step_ms or step_s;
-    also gzipped) into a calibration. `model` "config" takes `config_text`."""
+    also gzipped) into a calibration. The model is a preset, or a config.json in `config_text`."""
     project = target_project(request, payload.project)
     limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = ImportStepsForm(form_data(payload, "project"), uploaded(file))
+    form = ImportStepsForm(_with_config(payload), uploaded(file))
     if not form.is_valid():
         raise form_error(form)
     return Answer(202, _detail(services.start_import(project, request.user, form.request())))
@@ -321,30 +187,6 @@ def rerun_calibration(request: HttpRequest, pk: uuid.UUID) -> Answer[Any]:
         raise conflict(f"It is still {row.status}.")
     limits.spend(limits.JOB_START, str(request.user.pk))
     return Answer(202, _detail(services.rerun(row, request.user)))
-
-
-class ChunkOut(Schema):
-    query_tokens: int
-    cached_tokens: int
-    completes_prompt: bool
-
-
-class SampleOut(Schema):
-    ordinal: int
-    role: str = Field(description="fit and retry are fitted; heldout and retry_heldout are only scored.")
-    kind: Literal["decode", "prefill", "mixed"]
-    decode_contexts: list[int] = Field(
-        description="Tokens in each decoding sequence's KV cache before the step."
-    )
-    chunks: list[ChunkOut]
-    seconds: list[float] = Field(description="One per repeat.")
-    contended_share: float
-    host_gap_s: float
-
-
-class SamplePage(Schema):
-    items: list[SampleOut]
-    count: int
 
 
 @router.get(

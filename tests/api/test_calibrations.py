@@ -196,6 +196,20 @@ def test_a_csv_of_steps_becomes_a_calibration_with_its_provenance(
     assert no_broker == [("calibration.tasks.fit_calibration", body["id"])]
 
 
+def test_an_import_takes_a_config_json_instead_of_a_preset(api):
+    config = {
+        "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+    file = SimpleUploadedFile("steps.csv", STEPS.encode())
+    data = {"device": "x", "kv_tokens": "4096", "config_text": json.dumps(config)}
+    answer = api.post(f"{URL}/import-steps", {"file": file, **data})
+    assert answer.status_code == 202, answer.content
+    assert answer.json()["architecture"]["hidden_size"] == 256
+    file.seek(0)
+    assert set(errors(api.post(f"{URL}/import-steps", {"file": file, "model": "demo", **data}))) == {"model"}
+
+
 def test_a_bad_csv_is_refused_with_its_line(api):
     answer = upload(api, csv=STEPS + "64,0,x,400,1.0\n")
     assert "5" in errors(answer)["file"]
