@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.jobs.stack import Stack, running
+from tests.ops.services import wait_for
 
 # A llama small enough that a whole calibration takes seconds. Its times are of Python, not of a model: whether
 # the gate publishes them is chance, and no test here asks.
@@ -51,3 +57,42 @@ def beating(device: Stack) -> Stack:
         if name not in device.processes:
             device.start(name)
     return device
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A job whose process was killed at work: its row, the samples it had stored then, and when [s since 1970]."""
+
+    pk: str
+    samples: int
+    at_s: float
+
+
+def _caught_at_work(stack: Stack) -> tuple[str, int]:
+    pk = stack.call("start", **LONGER)
+    row = stack.wait_for_status(pk, "running")
+    while len(row["ordinals"]) < 3:
+        row = stack.call("row", pk=pk)
+        assert row["status"] == "running", row
+    return pk, len(row["ordinals"])
+
+
+@pytest.fixture(scope="session")
+def killed(stack: Stack) -> tuple[Killed, Killed]:
+    """Two jobs killed with kill -9: one by its pool child's death, which the worker survives, and one by its
+    worker's, whose child must not work on. The other tests run while nobody answers for them."""
+    for name in ("default", "beat", "device"):
+        if name not in stack.processes:
+            stack.start(name)
+    pk, samples = _caught_at_work(stack)
+    [child] = stack.children("device")
+    os.kill(child, signal.SIGKILL)
+    first = Killed(pk, samples, time.time())
+    pk, samples = _caught_at_work(stack)
+    [child] = stack.children("device")
+    worker = stack.processes.pop("device")
+    worker.kill()
+    worker.wait()
+    second = Killed(pk, samples, time.time())
+    wait_for(lambda: not Path(f"/proc/{child}").exists(), 10, "the killed worker's child to end")
+    return first, second

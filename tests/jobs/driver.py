@@ -48,7 +48,8 @@ def row(pk: str) -> dict[str, Any]:
     return {
         "status": job.status, "done": job.done, "total": job.total, "percent": job.percent, "eta_s": job.eta_s,
         "message": job.message, "log": job.log, "error": job.error, "worker": job.worker, "published": job.published,
-        "started_at": str(job.started_at), "ordinals": list(job.samples.values_list("ordinal", flat=True)),
+        "started_at": str(job.started_at), "finished_s": job.finished_at and job.finished_at.timestamp(),
+        "ordinals": list(job.samples.values_list("ordinal", flat=True)),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.conftest import LONGER, REQUEST
 from tests.jobs.stack import Stack
 
-pytestmark = pytest.mark.worker
+pytestmark = [pytest.mark.worker, pytest.mark.usefixtures("killed")]
 
 
 @pytest.fixture(scope="module")

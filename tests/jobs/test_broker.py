@@ -1,0 +1,37 @@
+"""A broker that is away, and messages that must not be believed."""
+
+import os
+
+import pytest
+
+from tests.jobs.conftest import REQUEST
+from tests.ops.services import wait_for
+
+pytestmark = [pytest.mark.worker, pytest.mark.usefixtures("killed")]
+
+
+@pytest.mark.skipif(
+    bool(os.environ.get("REDIS_URL")), reason="takes the embedded queue away; Redis is not ours"
+)
+def test_a_job_whose_message_could_not_be_sent_is_sent_by_the_sweep(beating):
+    queue = beating.folder / "data" / "queue"
+    away = queue.rename(queue.with_name("away"))
+    try:
+        pk = beating.call("start", **REQUEST)
+        assert beating.call("row", pk=pk)["status"] == "queued"
+        assert "could not send" in beating.log("driver")
+    finally:
+        away.rename(queue)
+    beating.call("age", pk=pk, seconds=60)
+    beating.wait_for_status(pk, "running", timeout_s=45)
+    beating.call("cancel", pk=pk)
+    beating.wait_for_status(pk, "cancelled", "done")
+
+
+def test_a_pickled_message_is_refused(beating, tmp_path):
+    touched = tmp_path / "touched"
+    beating.call("pickled", path=str(touched))
+    wait_for(lambda: "ContentDisallowed" in beating.log("default"), 20, "the refusal")
+    assert not touched.exists()
+    swept = beating.log("default").count("succeeded")
+    wait_for(lambda: beating.log("default").count("succeeded") > swept, 30, "the worker to work on")
