@@ -223,7 +223,7 @@ def run(model: type[AnyJob], pk: str, work: Callable[[AnyJob, JobRun], None]) ->
         with _heartbeat(job):
             work(job, handle)
     except JobCancelled:
-        return _finish(job, Job.CANCELLED, "Cancelled. What was measured until then is kept.")
+        return _finish(job, Job.CANCELLED, "Cancelled. What it had until then is kept.")
     except JobRefused as refusal:
         return _finish(job, Job.FAILED, "Refused", error=str(refusal))
     except Exception as error:

@@ -104,8 +104,11 @@ FIGURES = (
 
 @require_GET
 def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
-    rows = Plan.objects.select_related("owner", "project", "traffic", "calibration")
-    plan = get_visible(rows.defer("calibration__log", "calibration__traceback"), request.user, pk)
+    rows = Plan.objects.select_related("owner", "project", "traffic", "calibration").annotate(
+        heldout_median=F("calibration__result__heldout__median"),
+        heldout_p90=F("calibration__result__heldout__p90"),
+    )
+    plan = get_visible(rows.defer(*(f"calibration__{column}" for column in LIGHT)), request.user, pk)
     return render(request, "planner/plan_detail.html", detail_context(request, plan))
 
 
@@ -118,7 +121,6 @@ def detail_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     context = job_context(request, plan) | answer
     context |= {
         "plan": plan,
-        "heldout": (plan.calibration.result or {}).get("heldout") or {},
         "figures": figures,
         "curl": as_curl(plan, request.build_absolute_uri("/api/v1/plans")),
         "asked": services.objectives_of(plan),
@@ -156,6 +158,9 @@ def cancel(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 @require_POST
 def rerun(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     plan = get_writable(Plan.objects.defer(*LIGHT), request.user, pk)
+    if plan.is_active:
+        messages.warning(request, f"It is still {plan.status}.")
+        return redirect("planner:plan_detail", pk)
     limits.spend(limits.JOB_START, str(request.user.pk))
     return redirect("planner:plan_detail", services.rerun(plan, request.user).pk)
 

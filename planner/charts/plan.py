@@ -78,7 +78,7 @@ def _trade(result: Result, title: str) -> dict[str, Any]:
     ]
     note = f"Every combination of knobs on {_replicas(axis['replicas'])}. Lower left is better."
     if saturated:
-        note += f" {saturated} more are saturated there: they have no latency to show."
+        note += f" {saturated} more {'is' if saturated == 1 else 'are'} saturated there, without latencies to show."
     return packed(
         built, table={"columns": columns, "rows": rows[:MAX_ROWS], "more": max(0, len(rows) - MAX_ROWS)},
         note=note if points else "", empty="" if points else "No combination has latencies to compare.", title=title,

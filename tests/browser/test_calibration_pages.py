@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.urls import reverse
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from calibration import services
 from calibration.architecture import PRESETS
 from calibration.models import Calibration
+from tests.browser.barriers import settled, severe
 
-SEVERE = {"serious", "critical"}
 PATHS = {
     "home": lambda row: reverse("home"),
     "list": lambda row: reverse("calibration:list"),
@@ -34,23 +33,6 @@ def running(project, owner, fitted_samples) -> Calibration:
     )  # fmt: skip
     services.store_samples(row, fitted_samples[:10])
     return row
-
-
-def settled(page: Page) -> Page:
-    """After the scripts have drawn what they draw."""
-    if page.locator("[data-figure-url], [hx-trigger*=load]").count():
-        page.wait_for_load_state("networkidle")
-    return page
-
-
-def severe(page: Page) -> list[str]:
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{v['id']}: {n['target']} {n['failureSummary']}"
-        for v in found
-        if v["impact"] in SEVERE
-        for n in v["nodes"]
-    ]
 
 
 @pytest.mark.parametrize(
