@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import urllib.request
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ def web() -> bool:
     address = os.environ.get("HEALTH_URL", "http://127.0.0.1:8000/healthz")
     request = urllib.request.Request(address, headers={"Host": host, "X-Forwarded-Proto": "https"})
     with urllib.request.urlopen(request, timeout=4) as response:
-        return response.status == 200
+        return bool(response.status == 200)
 
 
 def worker(queue: str) -> bool:
@@ -50,7 +51,7 @@ def beat() -> bool:
 
 
 if __name__ == "__main__":
-    checks = {
+    checks: dict[str, Callable[[], bool]] = {
         "web": web, "beat": beat, "device": partial(worker, "device"), "default": partial(worker, "default"),
     }  # fmt: skip
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
