@@ -11,7 +11,6 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Callable
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
