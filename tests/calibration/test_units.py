@@ -57,3 +57,16 @@ def test_units_of_keys_are_told() -> None:
     assert units.readable("sha256") == "SHA-256"
     assert units.readable("observed engine_usage cpu_s") == "Observed engine usage CPU [s]"
     assert units.readable("<b>") == "<b>"
+
+
+def test_columns_with_units_in_their_headers() -> None:
+    assert units.bare_ms(0.0876) == "87.6"
+    assert units.bare_ms(None) == "–"
+    assert units.decimal(13.149) == "13.1"
+    assert units.decimal(None) == "–"
+
+
+def test_rates_and_signs() -> None:
+    assert units.rate(2.5664) == "2.57\u00a0/s"
+    assert units.rate(None) == "–"
+    assert units.signs("TTFT p95 <= 2 s < 3 s") == "TTFT p95 ≤ 2 s < 3 s"
