@@ -52,6 +52,7 @@ class Supervisor:
         self._environment, self._folder, self._log_dir = dict(environment), folder, log_dir
         self._say, self._keep, self._grace_s = say, keep, grace_s
         self._tag = uuid.uuid4().hex
+        self._terminal = os.isatty(1)
         self._running: dict[str, _Running] = {}
         self._warden: subprocess.Popen[bytes] | None = None
 
@@ -65,7 +66,13 @@ class Supervisor:
             self._running[name] = _Running(self._launch(name), time.monotonic())
 
     def tick(self) -> None:
-        """Starts again what has died. Call it a few times a second."""
+        """Starts again what has died. Call it a few times a second.
+
+        Raises KeyboardInterrupt when the terminal has gone: its SIGHUP goes to the session's leader only, which
+        may be a program (make) that keeps it for itself.
+        """
+        if self._terminal and not os.isatty(1):
+            raise KeyboardInterrupt
         now_s = time.monotonic()
         for name, state in self._running.items():
             if state.restart_at_s is None and state.process.poll() is not None:

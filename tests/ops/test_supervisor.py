@@ -1,6 +1,7 @@
 """The supervisor and its warden, with services that are small scripts."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -130,6 +131,21 @@ def test_however_the_supervisor_ends_nothing_is_left(tmp_path, number):
         driver.send_signal(number)
         driver.wait(timeout=20)
         wait_for(lambda: not running(child) and not running(parent))
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def test_a_terminal_that_goes_ends_the_tree_though_its_signal_went_elsewhere(tmp_path):
+    master, slave = pty.openpty()
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), PARENT], cwd=ROOT, stdout=slave)
+    os.close(slave)
+    try:
+        wait_for(lambda: "child" in log(tmp_path, "parent"))
+        child = int(log(tmp_path, "parent").split()[1])
+        os.close(master)
+        driver.wait(timeout=20)
+        wait_for(lambda: not running(child))
     finally:
         driver.kill()
         driver.wait()
