@@ -181,7 +181,9 @@ def figure(request: HttpRequest, pk: uuid.UUID, name: str) -> HttpResponse:
     def drawn() -> HttpResponse:
         result = calibration.result or {}
         model = services.step_time_model(calibration) if result.get("model") else None
-        samples = services.samples_of(calibration, None if name == "accuracy" else [name])
+        stored = services.samples_of(calibration, None if name == "accuracy" else [name])
+        # Steps that the KV pool cannot hold would stretch every axis for what no schedule contains.
+        samples = [sample for sample in stored if sample.role != "outside"]
         rows = (result.get("heldout") or {}).get("rows") or ()
         drawing = charts.figure(name, samples, model, rows, f"{calibration.name}: {name}")
         return JsonResponse(drawing, headers={"ETag": tag, "Cache-Control": "no-cache"})
