@@ -7,7 +7,7 @@ import pytest
 
 from calibration.architecture import PRESETS
 from calibration.experiment import DEMO_ENVELOPE, BadEnvelope, Envelope
-from calibration.pipeline import (
+from calibration.pipeline import IMPORT_FIT_POINTS, (
     CalibrationResult,
     Stopped,
     calibrate,
@@ -132,10 +132,10 @@ def test_imported_samples_are_split_by_shape_and_scored_on_the_rest(formula):
     lines = []
     result = fit_samples(samples, device="somebody's GPU", kv_tokens=20_000, on_log=lines.append)
     assert result.published
-    assert result.to_dict()["points"]["fit"] == 160
-    outside = result.to_dict()["points"]["outside"]
+    fitted, outside = (result.to_dict()["points"][role] for role in ("fit", "outside"))
+    assert 300 < fitted <= IMPORT_FIT_POINTS
     assert 0 < outside == sum(sample.role == "outside" for sample in result.samples)
-    assert len(result.report.rows) == 600 - 160 - outside
+    assert len(result.report.rows) == 600 - fitted - outside >= 0.3 * (600 - outside)
     assert f"{outside} of 600 steps need more KV" in lines[0]
 
 
