@@ -179,10 +179,10 @@ def _listening(host: str, port: int, say: Callable[[str], None]) -> Iterator[soc
             listener = socket.create_server((host, candidate), family=family, backlog=128)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise Refused(f"{host} cannot be served here: {error.strerror}.") from error
+                raise Refused(f"{host} cannot be served here: {os.strerror(error.errno or 0)}.") from error
             if candidate == port:
                 say(
-                    f"Port {port} on {host} cannot be used ({error.strerror}); looking for the next free one."
+                    f"Port {port} on {host} cannot be used ({os.strerror(error.errno)}); looking for the next free one."
                 )
             continue
         with listener:
