@@ -7,7 +7,8 @@ import pytest
 
 from calibration.architecture import PRESETS
 from calibration.experiment import DEMO_ENVELOPE, BadEnvelope, Envelope
-from calibration.pipeline import IMPORT_FIT_POINTS, (
+from calibration.pipeline import (
+    IMPORT_FIT_POINTS,
     CalibrationResult,
     Stopped,
     calibrate,
