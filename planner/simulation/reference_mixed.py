@@ -11,6 +11,7 @@ as known. Source: vLLM 0.33.0 scheduler, as in spec/schedulers.md "Exact rules";
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from planner.simulation.knobs import PRIORITY, VllmKnobs
 
@@ -29,6 +30,7 @@ class Request:
     blocks: int = 0
     mid_prefill: bool = False  # some known tokens were left uncomputed when it was last scheduled
     preemptions: int = 0
+    remote: bool = False  # waiting for blocks only: its KV cache comes from a prefill replica
 
     @property
     def known(self) -> int:
@@ -60,6 +62,14 @@ class Batch:
     preempted: list[Request] = field(default_factory=list)
 
 
+class DecodeSide(Protocol):
+    """What a replica that takes over prefilled requests does in its waiting pass (cluster.reference_decode_side)."""
+
+    def seat_ready(self, engine: Engine, batch: Batch, budget: int) -> int: ...
+
+    def take_blocks(self, engine: Engine) -> bool: ...
+
+
 @dataclass(slots=True)
 class Engine:
     knobs: VllmKnobs
@@ -69,6 +79,7 @@ class Engine:
     executed: int = 0
     last_prefill_step: int = 0
     capacity_bound: bool = False
+    decode_side: DecodeSide | None = None
 
 
 def enqueue(engine: Engine, request: Request, *, front: bool = False) -> None:
@@ -164,8 +175,14 @@ def _running_pass(engine: Engine, batch: Batch, budget: int, cap: int, defer: bo
 
 def _waiting_pass(engine: Engine, batch: Batch, budget: int, cap: int, defer: bool) -> bool:
     admitted_prefill = False
+    if engine.decode_side is not None:
+        budget = engine.decode_side.seat_ready(engine, batch, budget)
     while engine.waiting and budget > 0 and len(engine.running) < engine.knobs.max_num_seqs:
         request = engine.waiting[0]
+        if request.remote and engine.decode_side is not None:
+            if not engine.decode_side.take_blocks(engine):
+                break
+            continue
         want = request.known - request.computed
         if defer and want > 1:
             break

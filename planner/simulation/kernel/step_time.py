@@ -1,8 +1,10 @@
-"""The calibration's step-time function, compiled: the one line that ties the kernel to a model's form."""
+"""The calibration's functions, compiled: the two lines that tie the kernel to the forms of its models."""
 
 from __future__ import annotations
 
 from calibration.steptime.scalar import step_seconds as _step_seconds
+from calibration.transfer import transfer_parts as _transfer_parts
 from planner.simulation.kernel.compiled import inlined
 
 step_seconds = inlined(_step_seconds)
+transfer_parts = inlined(_transfer_parts)

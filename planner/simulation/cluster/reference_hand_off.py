@@ -1,0 +1,219 @@
+"""How a KV cache gets from the prefill to the decode side, in plain Python: one function for every kind of event.
+
+  pull, after prefill:  HANDED_OVER -> the decode replica's queue -> it takes blocks (staged) -> JOINS -> ENDS: ready
+  push chunks:          the decode replica's queue -> it takes blocks (staged) -> PREALLOCATED -> the prefill
+                        replica's queue -> COMPUTED after each step -> JOINS -> ENDS, chunk by chunk -> ready
+
+A request's chunks are sent one after the other. The prefill side keeps its blocks until everything has been moved.
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.simulation.cluster.deployment import AFTER_PREFILL, PULL, PUSH_CHUNKS
+from planner.simulation.cluster.order import (
+    HANDED_OVER,
+    JOINS,
+    LEASE_ENDS,
+    LOST,
+    NO_REPLICA,
+    PREALLOCATED,
+    SERVED,
+)
+from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
+from planner.simulation.cluster.reference_links import Transfer
+from planner.simulation.cluster.reference_replica import ReferenceReplica, deliver
+from planner.simulation.cluster.reference_run import Event, Run, Way
+from planner.simulation.kernel.step_time import transfer_parts
+
+
+def preallocate(run: Run, way: Way, now: float) -> bool:
+    """Push: a request has come, and waits for blocks on the decode side first. False: there is no such side."""
+    return _to_decode_side(run, way, now, remote=True)
+
+
+def handed_over(run: Run, way: Way, now: float) -> None:
+    """Pull, after prefill: its prefill over, a request comes to the decode pool."""
+    rules, sender = run.rules.hand_off, way.sender
+    if not sender.finished:
+        return  # preempted after its last chunk: it will be computed again
+    prefill_is_over(run, way)
+    if rules.mode == AFTER_PREFILL:
+        way.decode.first_token_s = way.decode.last_token_s = sender.first_token_s
+    if rules.lease_ends:
+        run.at(sender.first_token_s + rules.lease_s, LEASE_ENDS, way.decode.index)
+    _to_decode_side(run, way, now, remote=True)
+
+
+def handed_over_again(run: Run, way: Way, now: float, *, remote: bool) -> None:
+    """Its decode replica was lost. The prefill side may have given its blocks up by now."""
+    if remote and run.rules.hand_off.mode != PUSH_CHUNKS:
+        remote = way.sender.held > 0
+    _to_decode_side(run, way, now, remote=remote)
+
+
+def prefill_is_over(run: Run, way: Way) -> None:
+    """The router hears of it."""
+    if not way.prefill_over:
+        way.prefill_over = True
+        run.replicas[way.sender.replica].outstanding_tokens -= way.prompt
+
+
+def _to_decode_side(run: Run, way: Way, now: float, *, remote: bool) -> bool:
+    replica = run.decode.choose()
+    if replica is None:
+        way.refusal = NO_REPLICA
+        _free_prefill_blocks(run, way, now)
+        run.is_over(now)
+        return False
+    way.decode.replica = replica.number
+    replica.outstanding_tokens += way.prompt + way.output
+    replica.enter(way.decode, now, next(run.entries), remote=remote)
+    return True
+
+
+def staged(run: Run, side: ReferenceDecodeSide, start_s: float) -> None:
+    """The decode side took blocks in the schedule whose work starts at start_s."""
+    rules = run.rules.hand_off
+    for leg in side.newly_staged:
+        way = run.ways[leg.index]
+        way.staged = True
+        if rules.mode == PUSH_CHUNKS:
+            run.at(start_s + rules.message_s, PREALLOCATED, leg.index)
+        else:
+            _send(run, way, way.prompt - 1 if rules.mode == PULL else way.prompt, start_s)
+    side.newly_staged.clear()
+
+
+def preallocated(run: Run, way: Way, now: float) -> None:
+    """Push: the prefill replica knows that there is room."""
+    if way.prefill_sent:  # before, when its decode replica was another
+        _send_on(run, way, now)
+        return
+    way.prefill_sent = True
+    run.replicas[way.sender.replica].enter(way.sender, now, next(run.entries), remote=False)
+
+
+def computed(run: Run, way: Way, event: Event, now: float) -> None:
+    """Push: a step has ended that computed the prompt up to `event.tokens`."""
+    if way.sender.preemptions != event.preemptions:
+        return  # its blocks were taken away while the step ran
+    way.computed_tokens = max(way.computed_tokens, event.tokens)
+    if event.tokens == way.prompt:
+        prefill_is_over(run, way)
+    _send_on(run, way, now)
+
+
+def _send_on(run: Run, way: Way, now: float) -> None:
+    """Push: send what is computed, in whole transfer chunks, unless something is on its way."""
+    if not way.staged or way.transfer is not None:
+        return
+    tokens = way.computed_tokens
+    if tokens < way.prompt:
+        tokens -= tokens % run.rules.hand_off.chunk_tokens
+    if tokens > way.moved_tokens:
+        _send(run, way, tokens - way.moved_tokens, now)
+
+
+def _send(run: Run, way: Way, tokens: int, start_s: float) -> None:
+    size = tokens * run.rules.hand_off.bytes_per_token
+    latency_s, alone = transfer_parts(run.table, size)
+    decode = way.decode.replica - len(run.prefill.replicas)
+    way.transfer = Transfer(way.decode.index, size, alone, run.links.paths[way.sender.replica][decode])
+    way.transfer_tokens = tokens
+    way.transfer_start_s = start_s
+    run.at(start_s + latency_s, JOINS, way.decode.index, transfer=way.transfer)
+
+
+def joins(run: Run, way: Way, transfer: Transfer | None, now: float) -> None:
+    if transfer is not None and way.transfer is transfer:  # not given up in the meantime
+        run.links.join(transfer, now)
+
+
+def ends(run: Run, transfer: Transfer, now: float) -> None:
+    way = run.ways[transfer.request]
+    run.links.leave(transfer, now)
+    way.transfer = None
+    way.moved_bytes += transfer.bytes
+    if run.rules.hand_off.mode == PUSH_CHUNKS:
+        way.moved_tokens += way.transfer_tokens
+        if way.moved_tokens < way.prompt:
+            _send_on(run, way, now)
+            return
+        if way.decode.first_token_s < 0:
+            way.decode.first_token_s = way.decode.last_token_s = now
+    _is_ready(run, way, now)
+
+
+def _is_ready(run: Run, way: Way, now: float) -> None:
+    """The KV cache is on the decode side: the request can join the next step there."""
+    way.kv_ready_s = now
+    way.staged = False
+    _free_prefill_blocks(run, way, now)
+    leg, replica = way.decode, run.replicas[way.decode.replica]
+    side = replica.side
+    side.staged.remove(leg)
+    if leg.generated == leg.output:  # push: its only token came with the KV cache
+        leg.finished = True
+        replica.engine.free += leg.blocks
+        del side.reserved[leg.index]
+        leg.blocks = 0
+        replica.outstanding_tokens -= way.prompt + way.output
+        run.is_over(now)
+    else:
+        leg.computed = leg.known - 1
+        side.ready.append(leg)
+    replica.wake(now, leg)
+
+
+def _free_prefill_blocks(run: Run, way: Way, now: float) -> None:
+    if way.prefill is not None and way.prefill.held:
+        replica = run.replicas[way.prefill.replica]
+        replica.engine.free += way.prefill.held
+        way.prefill.held = 0
+        replica.wake(now, way.prefill)
+
+
+def lease_ends(run: Run, way: Way, now: float) -> None:
+    """Pull: unless somebody is pulling them, the blocks on the prefill side are given to others."""
+    if way.sender.held == 0 or way.staged:
+        return
+    _free_prefill_blocks(run, way, now)
+    way.lost_kv += 1
+    if way.decode.remote:  # in a queue: from now on like any other request there
+        way.decode.remote = False
+        run.replicas[way.decode.replica].wake(now, way.decode)
+
+
+def lost(run: Run, replica: ReferenceReplica, now: float, *, last_step_is_over: bool) -> None:
+    """A decode replica schedules no more; when its last step is over, its requests go elsewhere."""
+    replica.lost, replica.asleep, replica.next_s = True, True, math.inf
+    if not last_step_is_over and replica.end_s > now:
+        run.at(replica.end_s, LOST, replica.number, again=True)
+        return
+    for step in replica.steps[len(replica.steps) - replica.lag :]:
+        deliver(replica.engine, replica.side, step.batch)
+    message_s = run.rules.hand_off.message_s
+    for way in run.ways:
+        leg = way.decode
+        if leg.replica == replica.number and not leg.finished and way.refusal == SERVED:
+            remote = _give_up(run, replica, way, now)
+            run.at(now + message_s, HANDED_OVER, leg.index, again=True, remote=remote)
+
+
+def _give_up(run: Run, replica: ReferenceReplica, way: Way, now: float) -> bool:
+    """Take a request from a lost replica; True if its KV cache is, or will be, on the prefill side."""
+    leg = way.decode
+    remote = leg.remote or way.staged
+    if way.transfer is not None:
+        if way.transfer in run.links.active:
+            run.links.leave(way.transfer, now)
+        way.transfer = None
+    if leg in replica.engine.running or leg in replica.side.ready:
+        way.lost_kv += 1
+    way.staged = leg.remote = leg.queued = leg.mid_prefill = False
+    way.moved_tokens = 0
+    leg.computed = leg.blocks = 0
+    leg.replica = -1
+    return remote

@@ -1,0 +1,151 @@
+"""The state of a cluster in plain Python: requests, pools, links, and what is still to happen."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from calibration.transfer import TransferArrays
+from planner.simulation.cluster.deployment import AFTER_PREFILL, PULL, Replica
+from planner.simulation.cluster.links import topology_of
+from planner.simulation.cluster.order import ARRIVAL, SERVED
+from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
+from planner.simulation.cluster.reference_links import ReferenceLinks, Transfer, links_of
+from planner.simulation.cluster.reference_pool import Pool
+from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica
+from planner.simulation.cluster.rules import Rules
+from planner.simulation.cluster.workload import Requests
+from planner.simulation.reference_mixed import Engine
+
+
+class Event(NamedTuple):
+    """What happens at `time_s`, ordered by the first three; `subject` is a request or a replica."""
+
+    time_s: float
+    kind: int
+    number: int
+    subject: int
+    tokens: int = 0  # COMPUTED: of the prompt, up to here
+    preemptions: int = 0  # COMPUTED: of the prefill leg when the step was scheduled
+    transfer: Transfer | None = None  # JOINS
+    again: bool = False  # HANDED_OVER, LOST: the second time, see there
+    remote: bool = True  # HANDED_OVER again: its KV cache is, or will be, on the prefill side
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """A request's way through the cluster. Without a prefill leg one replica serves it alone."""
+
+    prompt: int
+    output: int
+    decode: Leg
+    prefill: Leg | None = None
+    arrival_s: float = -1.0
+    refusal: int = SERVED
+    prefill_sent: bool = False  # push: word of the decode side's blocks has reached the prefill side
+    prefill_over: bool = False  # and the router knows
+    computed_tokens: int = 0  # push: of the prompt, could be sent
+    moved_tokens: int = 0  # push: of those, are on the decode side
+    staged: bool = False  # has blocks on the decode side for what is on its way
+    transfer: Transfer | None = None  # on its way, from the start of its latency
+    transfer_tokens: int = 0
+    transfer_start_s: float = -1.0
+    kv_ready_s: float = -1.0
+    moved_bytes: float = 0.0
+    lost_kv: int = 0
+
+    @property
+    def sender(self) -> Leg:
+        """Its prefill leg, of a request that is handed over."""
+        assert self.prefill is not None  # noqa: S101
+        return self.prefill
+
+
+@dataclass(slots=True)
+class Run:
+    rules: Rules
+    ways: list[Way]
+    prefill: Pool
+    decode: Pool
+    links: ReferenceLinks
+    table: TransferArrays
+    events: list[Event] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    entries: Iterator[int] = field(default_factory=itertools.count)
+    sent: int = 0  # closed loop: how many requests the clients have begun
+    over: int = 0  # finished or turned away
+
+    @property
+    def replicas(self) -> list[ReferenceReplica]:
+        return self.prefill.replicas + self.decode.replicas
+
+    def at(
+        self,
+        time_s: float,
+        kind: int,
+        subject: int,
+        *,
+        tokens: int = 0,
+        preemptions: int = 0,
+        transfer: Transfer | None = None,
+        again: bool = False,
+        remote: bool = True,
+    ) -> None:
+        """Something is to happen, see Event."""
+        number = next(self.numbers)
+        heapq.heappush(
+            self.events, Event(time_s, kind, number, subject, tokens, preemptions, transfer, again, remote)
+        )
+
+    def is_over(self, now: float) -> None:
+        """A request is finished or turned away: in a closed loop its client goes on."""
+        self.over += 1
+        self.next_client(now + self.rules.think_s)
+
+    def next_client(self, time_s: float) -> None:
+        if self.rules.closed_loop and self.sent < len(self.ways):
+            self.at(time_s, ARRIVAL, self.sent)
+            self.sent += 1
+
+
+def build(requests: Requests, rules: Rules) -> Run:
+    columns = zip(
+        requests.order_s.tolist(),
+        requests.prompt_tokens.tolist(),
+        requests.output_tokens.tolist(),
+        requests.priority.tolist(),
+        strict=True,
+    )
+    return Run(
+        rules=rules,
+        ways=[_way(rules, i, *values) for i, values in enumerate(columns)],
+        prefill=_pool(rules, rules.prefill, rules.prefill_router, first=0),
+        decode=_pool(rules, rules.decode, rules.decode_router, first=len(rules.prefill)),
+        links=links_of(topology_of(rules)),
+        table=rules.network.table.arrays(),
+    )
+
+
+def _pool(rules: Rules, replicas: tuple[Replica, ...], router: str, *, first: int) -> Pool:
+    return Pool([_replica(of, rules, number) for number, of in enumerate(replicas, first)], router)
+
+
+def _replica(of: Replica, rules: Rules, number: int) -> ReferenceReplica:
+    side = ReferenceDecodeSide(rules.hand_off)
+    engine = Engine(of.knobs, of.knobs.num_blocks, decode_side=side)
+    return ReferenceReplica(number, of, engine, side, least_free=engine.free)
+
+
+def _way(rules: Rules, i: int, order_s: float, prompt: int, output: int, priority: int) -> Way:
+    if not rules.prefill or prompt <= rules.local_prefill_tokens:
+        return Way(prompt, output, Leg(i, order_s, prompt, output, priority, i))
+    keeps_blocks = rules.hand_off.mode != AFTER_PREFILL or output > 1
+    prefill = Leg(i, order_s, prompt, 1, priority, i, prefill_side=True, keeps_blocks=keeps_blocks)
+    if rules.hand_off.mode == PULL:
+        decode = Leg(i, order_s, prompt - 1, output + 1, priority, i, generated=1)
+    else:
+        decode = Leg(i, order_s, prompt, output, priority, i, generated=1)
+    return Way(prompt, output, decode, prefill)

@@ -1,0 +1,68 @@
+"""The transfer table: what it gives back, what lies between its rows, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from calibration.transfer import TransferTable, transfer_parts
+
+#: KV caches of an 8B model between two hosts, published: bytes and seconds.
+SIZES = (20e6, 74e6, 290e6, 1.13e9)
+SECONDS = (0.54e-3, 0.92e-3, 2.51e-3, 8.84e-3)
+
+
+def test_a_line_is_latency_plus_size_over_bandwidth() -> None:
+    """2.15 GB take 21.5 ms at 100 GB/s and 0.69 s at 25 Gb/s."""
+    assert TransferTable.line(0.0, 100e9).seconds(2.15e9) == pytest.approx(0.0215)
+    assert TransferTable.line(0.0, 25e9 / 8).seconds(2.15e9) == pytest.approx(0.688)
+    assert TransferTable.line(0.003, 1e9).seconds(0) == 0.003
+
+
+@pytest.mark.parametrize("latency_s", [None, 0.0, 0.3e-3])
+def test_measured_times_come_back(latency_s: float | None) -> None:
+    table = TransferTable.measured(SIZES, SECONDS, latency_s)
+    assert [table.seconds(size) for size in SIZES] == pytest.approx(SECONDS)
+    assert TransferTable.from_dict(table.to_dict()) == table
+
+
+def test_the_latency_taken_from_two_sizes() -> None:
+    """From 20 MB to 74 MB 0.38 ms, so 0.1407 ms for the first 20 MB: 0.3993 ms of 0.54 are latency."""
+    table = TransferTable.measured(SIZES, SECONDS)
+    assert table.latency_s == pytest.approx((0.54e-3 - 0.38e-3 * 20 / 54,) * 4)
+    assert table.peak_bytes_per_s == pytest.approx(max(table.bytes_per_s))
+
+
+def test_between_and_beyond_the_rows() -> None:
+    """Half way in log(size) between 1e6 and 1e8: latency half way, bandwidth the geometric mean."""
+    table = TransferTable((1e6, 1e8), (0.001, 0.003), (1e9, 4e9))
+    latency_s, bytes_per_s = transfer_parts(table.arrays(), 1e7)
+    assert latency_s == pytest.approx(0.002)
+    assert bytes_per_s == pytest.approx(2e9)
+    assert table.seconds(10.0) == pytest.approx(0.001 + 10 / 1e9)
+    assert table.seconds(1e9) == pytest.approx(0.003 + 1e9 / 4e9)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ((), (), ()),
+        ((1.0,), (0.0, 0.0), (1.0,)),
+        ((2.0, 1.0), (0.0, 0.0), (1.0, 1.0)),
+        ((0.0, 1.0), (0.0, 0.0), (1.0, 1.0)),
+        ((1.0, math.inf), (0.0, 0.0), (1.0, 1.0)),
+        ((1.0,), (-1.0,), (1.0,)),
+        ((1.0,), (0.0,), (0.0,)),
+        ((1.0,), (math.nan,), (1.0,)),
+    ],
+)
+def test_tables_that_cannot_be(rows: tuple[tuple[float, ...], ...]) -> None:
+    with pytest.raises(ValueError, match=r"transfer table|size_bytes|latency_s|bytes_per_s"):
+        TransferTable(*rows)
+
+
+@pytest.mark.parametrize("seconds", [(), (1.0,), (1.0, 0.0), (1.0, math.inf)])
+def test_measurements_that_cannot_be(seconds: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="seconds"):
+        TransferTable.measured((1.0, 2.0), seconds)
