@@ -23,6 +23,7 @@ import redis
 from config import tree, warden
 from tests.ops.services import postgres_database, wait_for
 
+NOBODY = {"REDIS_URL": "redis://127.0.0.1:9/0"}  # a port where nothing listens
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,7 +32,7 @@ class Stack:
         self.folder, self.tag = folder, f"test-{folder.name}-{os.getpid()}"
         self._environment = environment | {warden.TAG: self.tag}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._driver: subprocess.Popen[str] | None = None
+        self._drivers: dict[bool, subprocess.Popen[str]] = {}
 
     def manage(self, *words: str) -> None:
         subprocess.run(
@@ -77,22 +78,27 @@ class Stack:
     def _log_path(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
-    def call(self, name: str, **arguments: Any) -> Any:
-        """A call of tests/jobs/driver.py, which is a process too, as the web server would be."""
-        if self._driver is None:
-            with self._log_path("driver").open("ab") as log:
-                self._driver = subprocess.Popen(
-                    [sys.executable, "-m", "tests.jobs.driver"], cwd=ROOT, env=self._environment, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                )  # fmt: skip
-        assert self._driver.stdin is not None and self._driver.stdout is not None
-        self._driver.stdin.write(json.dumps({"call": name, "arguments": arguments}) + "\n")
-        self._driver.stdin.flush()
-        line = self._driver.stdout.readline()
+    def call(self, name: str, *, cut_off: bool = False, **arguments: Any) -> Any:
+        """A call of tests/jobs/driver.py, which is a process too, as the web server would be. ``cut_off``: of
+        another one, whose broker does not answer."""
+        if cut_off not in self._drivers:
+            self._drivers[cut_off] = self._start_driver(NOBODY if cut_off else {})
+        driver = self._drivers[cut_off]
+        assert driver.stdin is not None and driver.stdout is not None
+        driver.stdin.write(json.dumps({"call": name, "arguments": arguments}) + "\n")
+        driver.stdin.flush()
+        line = driver.stdout.readline()
         assert line, self.log("driver")
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]
+
+    def _start_driver(self, changes: dict[str, str]) -> subprocess.Popen[str]:
+        with self._log_path("driver").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.jobs.driver"], cwd=ROOT, env=self._environment | changes, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
 
     def wait_for_status(self, pk: str, *statuses: str, timeout_s: float = 60.0) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -101,9 +107,12 @@ class Stack:
             row.update(self.call("row", pk=pk))
             return row["status"] in statuses or row["status"] not in ("queued", "running")
 
-        wait_for(reached, timeout_s, lambda: f"{statuses}; the row is {row}\n{self.log('device')[-3000:]}")
+        wait_for(reached, timeout_s, lambda: f"{statuses}; the row is {row}\n{self._tails()}")
         assert row["status"] in statuses, row
         return row
+
+    def _tails(self) -> str:
+        return "\n".join(f"{name}: {self.log(name)[-2000:]}" for name in self.processes)
 
     def wait_for_message(self, message: str, timeout_s: float = 60.0) -> None:
         """Until the device worker has dealt with the message."""
@@ -114,8 +123,8 @@ class Stack:
         )
 
     def end(self) -> None:
-        if self._driver is not None:
-            self._driver.communicate()
+        for driver in self._drivers.values():
+            driver.communicate()
         warden.end(self.tag, [process.pid for process in self.processes.values()], 1.0, self._reap)
         for process in self.processes.values():
             process.wait(timeout=10)
