@@ -40,6 +40,23 @@ AnyJob = TypeVar("AnyJob", bound="Job")
 
 
 class JobQuerySet(OwnedQuerySet[AnyJob]):
+    def visible_to(self, user: Any) -> Self:
+        """Whoever looks sees the truth, also when every worker that could sweep is busy or gone: jobs whose
+        heartbeat stopped are marked before they are shown."""
+        silent = self.model._default_manager.stale()  # type: ignore[attr-defined]
+        if silent.exists():
+            silent.interrupt()
+        return super().visible_to(user)
+
+    def interrupt(self) -> int:
+        """Ends these jobs as interrupted. Returns how many."""
+        return self.update(
+            status=Job.INTERRUPTED,
+            finished_at=timezone.now(),
+            message="Interrupted",
+            error="The worker that ran this stopped answering. What it had stored is kept; run it again.",
+        )
+
     def active(self) -> Self:
         return self.filter(status__in=Job.ACTIVE)
 
@@ -140,12 +157,7 @@ def request_cancel(job: Job) -> bool:
 def sweep(rows: JobQuerySet[Any], task: Any) -> dict[str, int]:
     """Marks jobs whose worker vanished as interrupted and re-sends what never started. Safe to run anywhere,
     any number of times."""
-    interrupted = rows.stale().update(
-        status=Job.INTERRUPTED,
-        finished_at=timezone.now(),
-        message="Interrupted",
-        error="The worker that ran this stopped answering. What it had stored is kept; run it again.",
-    )
+    interrupted = rows.stale().interrupt()
     resent = list(rows.never_started().values_list("pk", flat=True))
     for pk in resent:
         rows.filter(pk=pk).update(sent_at=timezone.now())

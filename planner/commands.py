@@ -11,7 +11,8 @@ from planner.traffic import PRESETS
 
 def traffic_form(file_or_preset: str, options: dict[str, Any]) -> UploadTrafficForm | SynthesiseForm:
     """The bound form for a preset's name or a file of this machine; CommandError (exit 2) for no such file."""
-    data = {key: options.get(key) for key in ("rate_per_s", "max_model_len", "requests", "seed")}
+    keys = (*UploadTrafficForm.base_fields, *SynthesiseForm.base_fields)
+    data = {key: options[key] for key in keys if options.get(key) is not None and key != "name"}
     if file_or_preset in PRESETS:
         return SynthesiseForm({**data, "preset": file_or_preset})
     return UploadTrafficForm(data, uploads(file=file_or_preset))

@@ -26,6 +26,7 @@ from planner.search import (
 )
 from planner.services import PlanRequest
 from planner.traffic import LIMITS, PRESETS, TooLarge, Traffic, TrafficError, read_traffic, synthesise
+from planner.traffic.layout import UNIT_NAMES
 
 
 def add_traffic_errors(form: forms.Form, error: TrafficError) -> None:
@@ -51,11 +52,39 @@ class UploadTrafficForm(UploadMixin):
         required=False, min_value=1e-6, max_value=1e6, label="Rate [requests/s]",
         help_text="Only for files without arrival times.",
     )  # fmt: skip
+    interarrival_cv = forms.FloatField(
+        required=False, min_value=0, max_value=100, label="Burstiness (CV of the gaps)",
+        help_text="Only for files without arrival times. 1: Poisson, the default.",
+    )  # fmt: skip
     max_model_len = forms.IntegerField(
         required=False, min_value=2, max_value=100_000_000, label="Longest request [tokens]",
         help_text="Longer ones are listed and left out, never cut.",
     )  # fmt: skip
+    time_unit = forms.ChoiceField(
+        required=False, label="Unit of times", choices=[("", "found in the file"), *UNIT_NAMES.items()]
+    )
+    decimal = forms.ChoiceField(
+        required=False,
+        label="Decimal mark",
+        choices=[("", "found in the file"), (".", "point"), (",", "comma")],
+    )
+    zero_outputs = forms.ChoiceField(
+        required=False, label="Requests without output", help_text="They failed where the trace was taken.",
+        choices=[("exclude", "leave out, and list"), ("keep_arrival", "keep, with one output token")],
+    )  # fmt: skip
+    spread_grid = forms.BooleanField(
+        required=False, label="Spread requests that share a stamp over the tick of a coarse clock"
+    )
     seed = seed_field()
+
+    #: Asked only when the file's own answer will not do.
+    RARELY = ("interarrival_cv", "time_unit", "decimal", "zero_outputs", "spread_grid", "seed")
+
+    def rare_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.RARELY]
+
+    def rare_have_errors(self) -> bool:
+        return any(name in self.errors for name in self.RARELY)
 
     def clean_file(self) -> UploadedFile[Any]:
         upload: UploadedFile[Any] = self.cleaned_data["file"]
@@ -70,7 +99,10 @@ class UploadTrafficForm(UploadMixin):
         try:
             data["traffic"] = read_traffic(
                 stream(upload), name=upload.name or "upload", rate_per_s=data.get("rate_per_s"),
+                interarrival_cv=1.0 if data.get("interarrival_cv") is None else data["interarrival_cv"],
                 max_model_len=data.get("max_model_len"), seed=data.get("seed") or 0,
+                time_unit=data.get("time_unit") or None, decimal=data.get("decimal") or None,
+                zero_outputs=data.get("zero_outputs") or "exclude", spread_grid=bool(data.get("spread_grid")),
                 limits=replace(LIMITS, unpacked_bytes=settings.MAX_UNPACKED_BYTES),
             )  # fmt: skip
         except TrafficError as error:

@@ -85,7 +85,12 @@ class UploadTrafficIn(Payload):
     project: Slug | None = None
     name: str | None = of(UploadTrafficForm, "name")
     rate_per_s: float | None = of(UploadTrafficForm, "rate_per_s")
+    interarrival_cv: float | None = of(UploadTrafficForm, "interarrival_cv")
     max_model_len: int | None = of(UploadTrafficForm, "max_model_len")
+    time_unit: str | None = of(UploadTrafficForm, "time_unit")
+    decimal: str | None = of(UploadTrafficForm, "decimal")
+    zero_outputs: str | None = of(UploadTrafficForm, "zero_outputs")
+    spread_grid: bool | None = of(UploadTrafficForm, "spread_grid")
     seed: int = of(UploadTrafficForm, "seed")
 
 

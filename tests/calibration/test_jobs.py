@@ -101,6 +101,13 @@ def test_sweep_marks_the_silent_and_resends_the_forgotten(job):
     assert (row.status, "run it again" in row.error) == ("interrupted", True)
 
 
+def test_whoever_looks_sees_the_truth_without_a_sweep(job):
+    jobs.claim(Calibration, str(job.pk))
+    assert Calibration.objects.visible_to(job.owner).get().status == "running"
+    Calibration.objects.update(heartbeat_at=timezone.now() - timedelta(seconds=120))
+    assert Calibration.objects.visible_to(job.owner).get().status == "interrupted"
+
+
 def test_a_worker_that_comes_back_does_not_overwrite_interrupted(job):
     def work(row, run):
         Calibration.objects.update(status="interrupted")

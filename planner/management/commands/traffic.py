@@ -18,6 +18,13 @@ class Command(BaseCommand):
         parser.add_argument("traffic", help="a file, or a preset: chat, code, summary, demo")
         parser.add_argument("--rate-per-s", type=float, help="for files without arrival times")
         parser.add_argument("--max-model-len", type=int, help="list and leave out longer requests")
+        parser.add_argument(
+            "--interarrival-cv", type=float, help="burstiness for files without arrival times"
+        )
+        parser.add_argument("--time-unit", choices=["s", "ms", "us", "ns"], help="of a numeric time column")
+        parser.add_argument("--decimal", choices=[".", ","], help="the decimal mark in times")
+        parser.add_argument("--zero-outputs", choices=["exclude", "keep_arrival"], default="exclude")
+        parser.add_argument("--spread-grid", action="store_true", help="spread requests that share a stamp")
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
