@@ -6,8 +6,11 @@ import os
 
 from celery import Celery
 
+from config.pool_guard import PoolGuard
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("ridgeline")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+app.steps["worker"].add(PoolGuard)
