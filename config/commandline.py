@@ -1,13 +1,15 @@
 """What the management commands share: whose rows they write, how they print, what their exit codes mean.
 
 Exit 0: the answer holds. 1: below the bar. 2: bad input. 3: refused by a gate. With ``--json`` the last line
-of standard output is one JSON object.
+of standard output is one JSON object, also after a failure: then it is the API's {"detail", "errors"}.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,49 @@ from accounts.single_user import local_user
 OK, BELOW, BAD_INPUT, REFUSED = 0, 1, 2, 3
 
 
+class BadInput(CommandError):
+    """Exit 2. ``errors`` are the fields' messages, as the API gives them."""
+
+    def __init__(self, message: str, errors: Sequence[dict[str, str]] = ()) -> None:
+        super().__init__(message, returncode=BAD_INPUT)
+        self.errors = list(errors)
+
+
+def add_json_argument(parser: CommandParser) -> None:
+    """``--json``, which arguments that cannot be read obey as well."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    usage_error = parser.error
+
+    def error(message: str) -> Any:
+        if parser.called_from_command_line and "--json" in sys.argv:
+            sys.stdout.write(json.dumps(_failure(message)) + "\n")
+            sys.stdout.flush()
+        usage_error(message)
+
+    parser.error = error  # type: ignore[method-assign]
+
+
+def failures_as_json(handle: Callable[..., None]) -> Callable[..., None]:
+    """Around ``Command.handle``: with ``--json`` what went wrong is the last line as well as the exit code."""
+
+    @wraps(handle)
+    def wrapper(command: BaseCommand, *args: Any, **options: Any) -> None:
+        try:
+            handle(command, *args, **options)
+        except CommandError as error:
+            if options["json"]:
+                print_json(
+                    command, _failure(str(error).partition("\n")[0].rstrip(":"), getattr(error, "errors", ()))
+                )
+            raise
+
+    return wrapper
+
+
+def _failure(detail: str, errors: Sequence[dict[str, str]] = ()) -> dict[str, Any]:
+    return {"detail": detail, "errors": list(errors)}
+
+
 def add_owner_arguments(parser: CommandParser) -> None:
     parser.add_argument("--user", help="whose rows to write (needed unless in single-user mode)")
     parser.add_argument("--project", help="slug of the project (default: the user's first)")
@@ -39,11 +84,11 @@ def owner_and_project(options: dict[str, Any]) -> tuple[Any, Project]:
     else:
         user = local_user() if settings.SINGLE_USER else None
     if user is None:
-        raise CommandError("name an existing user with --user", returncode=BAD_INPUT)
+        raise BadInput("name an existing user with --user")
     try:
         return user, current_project(user, options.get("project"))
     except Http404 as error:
-        raise CommandError("the user has no such project to write to", returncode=BAD_INPUT) from error
+        raise BadInput("the user has no such project to write to") from error
 
 
 def uploads(**paths: str) -> MultiValueDict[str, UploadedFile[Any]]:
@@ -54,12 +99,12 @@ def uploads(**paths: str) -> MultiValueDict[str, UploadedFile[Any]]:
             files[field] = SimpleUploadedFile(Path(path).name, Path(path).read_bytes())
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise CommandError(f"{path}: {reason}", returncode=BAD_INPUT) from error
+            raise BadInput(f"{path}: {reason}", [{"field": field, "message": reason}]) from error
     return files
 
 
-def refuse_invalid(form: forms.BaseForm, command: BaseCommand, as_json: bool) -> None:
-    """Prints every error with its field and raises CommandError (exit 2); does nothing for a valid form."""
+def refuse_invalid(form: forms.BaseForm) -> None:
+    """Raises BadInput with every error and its field; does nothing for a valid form."""
     if form.is_valid():
         return
     errors = [
@@ -67,10 +112,8 @@ def refuse_invalid(form: forms.BaseForm, command: BaseCommand, as_json: bool) ->
         for field, messages in form.errors.get_json_data().items()
         for message in (entry["message"] for entry in messages)
     ]
-    if as_json:
-        print_json(command, {"detail": "bad input", "errors": errors})
     lines = "\n".join(f"  {error['field'] or 'input'}: {error['message']}" for error in errors)
-    raise CommandError(f"bad input:\n{lines}", returncode=BAD_INPUT)
+    raise BadInput(f"bad input:\n{lines}", errors)
 
 
 def print_json(command: BaseCommand, data: dict[str, Any]) -> None:

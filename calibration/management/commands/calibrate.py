@@ -32,9 +32,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--out", help="write the calibration to this file, which can be imported elsewhere"
         )
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
         cli.add_owner_arguments(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         owner, project = cli.owner_and_project(options)
         preset = options["model"] in PRESETS
@@ -44,7 +45,7 @@ class Command(BaseCommand):
              "model": options["model"] if preset else CUSTOM},
             None if preset else cli.uploads(config_file=options["model"]),
         )  # fmt: skip
-        cli.refuse_invalid(form, self, options["json"])
+        cli.refuse_invalid(form)
         calibration = services.create_calibration(project, owner, form.request())
         status = jobs.run(Calibration, str(calibration.pk), work.measure)
         calibration.refresh_from_db()

@@ -18,8 +18,9 @@ class Command(BaseCommand):
         parser.add_argument("file")
         parser.add_argument("--points", type=int, default=40)
         parser.add_argument("--seeds", type=int, default=5)
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             samples = read_step_csv(options["file"])

@@ -28,9 +28,10 @@ class Command(BaseCommand):
         parser.add_argument("--device", default="imported", help="what it was measured on, e.g. 'RTX 4090'")
         parser.add_argument("--name", default="")
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
         cli.add_owner_arguments(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         owner, project = cli.owner_and_project(options)
         preset = options["model"] in PRESETS
@@ -40,7 +41,7 @@ class Command(BaseCommand):
              "model": options["model"] if preset else CUSTOM},
             cli.uploads(**paths),
         )  # fmt: skip
-        cli.refuse_invalid(form, self, options["json"])
+        cli.refuse_invalid(form)
         calibration = services.create_import(project, owner, form.request())
         status = jobs.run(Calibration, str(calibration.pk), work.fit_imported)
         calibration.refresh_from_db()

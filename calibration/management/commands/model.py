@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from calibration.architecture import UnsupportedArchitecture, load_architecture
 from calibration.describe import described
-from config.commandline import BAD_INPUT, print_json
+from config import commandline as cli
 
 
 class Command(BaseCommand):
@@ -16,20 +16,18 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("model", help="a preset's name or the path of a config.json")
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             architecture = load_architecture(options["model"])
         except UnsupportedArchitecture as error:
-            if options["json"]:
-                print_json(
-                    self, {"detail": str(error), "errors": [{"field": error.field, "message": error.message}]}
-                )
-            raise CommandError(str(error), returncode=BAD_INPUT) from error
+            errors = [{"field": error.field, "message": error.message}]
+            raise cli.BadInput(str(error), errors) from error
         figures = described(architecture)
         if options["json"]:
-            print_json(self, figures)
+            cli.print_json(self, figures)
             return
         for name, value in figures.items():
             shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value

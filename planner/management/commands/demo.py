@@ -115,7 +115,7 @@ class Command(BaseCommand):
             self._follow(calibration, "1/3 Measuring, started earlier", tick)
         if calibration is None or calibration.status == Job.INTERRUPTED:
             form = CalibrateForm({"model": "demo", "device": "cpu", "kv_tokens": KV_TOKENS, **ENVELOPE})
-            refuse_invalid(form, self, as_json=False)
+            refuse_invalid(form)
             calibration = calibrations.start_calibration(project, user, form.request())
             self.line.say(f"    watch it: {url}{reverse('calibration:detail', args=[calibration.pk])}")
             self._follow(calibration, f"1/3 Measuring {calibration.model_name} on this CPU", tick)
@@ -132,7 +132,7 @@ class Command(BaseCommand):
         found = TrafficSet.objects.filter(project=project, source=TRAFFIC, format="synthetic").first()
         if found is None:
             form = SynthesiseForm({"preset": TRAFFIC})
-            refuse_invalid(form, self, as_json=False)
+            refuse_invalid(form)
             found = plans.create_traffic(project, user, form.cleaned_data["name"], form.traffic())
         self.line.say(f"2/3 Traffic: {found.name}, {found.statistics['rows']:,} requests")
         return found
@@ -146,7 +146,7 @@ class Command(BaseCommand):
              "max_replicas": MAX_REPLICAS},
             user=user,
         )  # fmt: skip
-        refuse_invalid(form, self, as_json=False)
+        refuse_invalid(form)
         request = form.request()
         specs = [objective.spec for objective in request.objectives]
         same = Plan.objects.filter(project=project, calibration=calibration, traffic=traffic)

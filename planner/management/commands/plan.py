@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
 from accounts.models import Project
 from calibration import jobs
@@ -41,24 +42,17 @@ class Command(BaseCommand):
         parser.add_argument("--requests", type=int, help="for presets")
         parser.add_argument("--max-model-len", type=int)
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
         cli.add_owner_arguments(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         owner, project = cli.owner_and_project(options)
         calibration = self._calibration(options, owner, project)
         if not calibration.published:
-            cli.print_json(self, {"detail": f"not published: {calibration.reason}"})
-            cli.leave(cli.REFUSED)
-        traffic = self._traffic(options, owner, project)
-        form = PlanForm(
-            {**{key: options[key] for key in ("max_replicas", "budgets_tokens", "chunk_caps_tokens",
-                                              "max_num_seqs", "scheduling", "seed")},
-             "calibration": calibration.pk, "traffic": traffic.pk, "objectives": options["objective"]},
-            user=owner,
-        )  # fmt: skip
-        cli.refuse_invalid(form, self, options["json"])
-        plan = services.create_plan(project, owner, form.request())
+            state = calibration.reason or f"it is {calibration.status}"
+            raise CommandError(f"not published: {state}", returncode=cli.REFUSED)
+        plan = self._question(options, owner, calibration)
         status = jobs.run(Plan, str(plan.pk), work.plan)
         plan.refresh_from_db()
         if status != Plan.DONE or plan.result is None:
@@ -68,6 +62,20 @@ class Command(BaseCommand):
             cli.print_json(self, {"plan": str(plan.pk), **plan.result["summary"]})
         cli.leave(cli.OK if plan.feasible else cli.BELOW)
 
+    @transaction.atomic  # a question that is refused leaves no traffic behind
+    def _question(self, options: dict[str, Any], owner: Any, calibration: Calibration) -> Plan:
+        """The plan's row. It belongs, with the traffic read for it, to its calibration's project."""
+        _, project = cli.owner_and_project({**options, "project": calibration.project.slug})
+        traffic = self._traffic(options, owner, project)
+        form = PlanForm(
+            {**{key: options[key] for key in ("max_replicas", "budgets_tokens", "chunk_caps_tokens",
+                                              "max_num_seqs", "scheduling", "seed")},
+             "calibration": calibration.pk, "traffic": traffic.pk, "objectives": options["objective"]},
+            user=owner,
+        )  # fmt: skip
+        cli.refuse_invalid(form)
+        return services.create_plan(project, owner, form.request())
+
     def _calibration(self, options: dict[str, Any], owner: Any, project: Project) -> Calibration:
         """By id, by name (the newest), or imported from a calibration file."""
         named = options["calibration"]
@@ -76,9 +84,9 @@ class Command(BaseCommand):
         if found is not None:
             return found
         if not Path(named).is_file():
-            raise CommandError(f"no calibration or file named {named!r}", returncode=cli.BAD_INPUT)
+            raise cli.BadInput(f"no calibration or file named {named!r}")
         form = ImportDocumentForm({}, cli.uploads(file=named))
-        cli.refuse_invalid(form, self, options["json"])
+        cli.refuse_invalid(form)
         row = calibration_services.create_import(project, owner, form.request())
         jobs.run(Calibration, str(row.pk), calibration_work.fit_imported)
         row.refresh_from_db()
@@ -88,10 +96,10 @@ class Command(BaseCommand):
         if _is_uuid(options["traffic"]):
             row = TrafficSet.objects.visible_to(owner).filter(pk=options["traffic"]).first()
             if row is None:
-                raise CommandError("no traffic has this id", returncode=cli.BAD_INPUT)
+                raise cli.BadInput("no traffic has this id")
             return row
         form = traffic_form(options["traffic"], options)
-        cli.refuse_invalid(form, self, options["json"])
+        cli.refuse_invalid(form)
         return services.create_traffic(project, owner, form.cleaned_data["name"], form.traffic())
 
 

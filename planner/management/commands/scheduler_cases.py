@@ -16,8 +16,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file")
         parser.add_argument("--by", choices=["reference", "kernel", "both"], default="both")
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         engines = ["reference", "kernel"] if options["by"] == "both" else [options["by"]]
         reports = {}

@@ -26,11 +26,12 @@ class Command(BaseCommand):
         parser.add_argument("--zero-outputs", choices=["exclude", "keep_arrival"], default="exclude")
         parser.add_argument("--spread-grid", action="store_true", help="spread requests that share a stamp")
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+        cli.add_json_argument(parser)
 
+    @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         form = traffic_form(options["traffic"], options)
-        cli.refuse_invalid(form, self, options["json"])
+        cli.refuse_invalid(form)
         figures = statistics(form.traffic())
         if options["json"]:
             cli.print_json(self, figures)
