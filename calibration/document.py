@@ -27,6 +27,9 @@ MAX_ROWS = 1 << 14  # decode rows and chunks of one step
 MAX_REPEATS = 1000
 MAX_TOKENS = 1 << 24
 MAX_TEXT = 200
+MAX_DEVICE = 120  # characters, as the forms and the column have it
+MAX_KV_TOKENS = 1 << 40
+MAX_SEED = (1 << 31) - 1  # what the column holds on Postgres; SQLite would take more
 MAX_DEPTH = 32  # of nested objects and lists
 MAX_NOTES_BYTES = 1 << 18  # of environment and of provenance, as JSON
 LONGEST_S = 3600.0
@@ -38,6 +41,10 @@ class DocumentError(ValueError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field, self.message = field, message
+
+
+class DocumentTooLarge(DocumentError):
+    """More bytes than are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +89,10 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
         envelope = content.get("envelope")
         return CalibrationDocument(
             architecture=Architecture.from_dict(_field(content, "architecture", dict)),
-            device=_text(content, "device"),
+            device=_text(content, "device", MAX_DEVICE),
             envelope=None if envelope is None else Envelope.from_dict(envelope),
-            kv_tokens=_whole(content, "kv_tokens", 1, 1 << 40),
-            seed=_whole(content, "seed", 0, (1 << 63) - 1),
+            kv_tokens=_whole(content, "kv_tokens", 1, MAX_KV_TOKENS),
+            seed=_whole(content, "seed", 0, MAX_SEED),
             environment=_notes(content, "environment"),
             samples=[_sample(entry, f"samples.{index}") for index, entry in enumerate(samples)],
             model=_model(content.get("model")),
@@ -105,7 +112,7 @@ def _read(source: str | Path | IO[bytes]) -> bytes:
         source.seek(0)
         data = source.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise DocumentError("file", f"is larger than {MAX_BYTES >> 20} MiB")
+        raise DocumentTooLarge("file", f"is larger than {MAX_BYTES >> 20} MiB")
     return data
 
 
@@ -174,10 +181,10 @@ def _field(mapping: Mapping[str, Any], key: str, kind: type) -> Any:
     return value
 
 
-def _text(mapping: Mapping[str, Any], key: str) -> str:
+def _text(mapping: Mapping[str, Any], key: str, most: int) -> str:
     value = str(_field(mapping, key, str))
-    if not value or len(value) > MAX_TEXT or not value.isprintable():
-        raise DocumentError(key, f"must be 1 to {MAX_TEXT} printable characters")
+    if not value or len(value) > most or not value.isprintable():
+        raise DocumentError(key, f"must be 1 to {most} printable characters")
     return value
 
 

@@ -43,6 +43,19 @@ class ArchitectureMixin(forms.Form):
         return None
 
 
+class LineField(forms.CharField):
+    """One line of text that a page, a file and a terminal show as it was written: no control characters, nothing
+    that turns the text around it. Blanks of any kind, line ends too, become single spaces."""
+
+    def to_python(self, value: Any) -> str:
+        return " ".join((super().to_python(value) or "").split())
+
+    def validate(self, value: Any) -> None:
+        super().validate(value)
+        if not str(value).isprintable():
+            raise forms.ValidationError("Only printable characters are allowed.")
+
+
 def stream(upload: UploadedFile[Any]) -> IO[bytes]:
     """The upload's open binary file (in memory or on disk)."""
     return cast("IO[bytes]", upload.file)
@@ -50,6 +63,11 @@ def stream(upload: UploadedFile[Any]) -> IO[bytes]:
 
 def seed_field() -> forms.IntegerField:
     return forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, required=False)
+
+
+def refused_file(message: str, too_large: bool) -> forms.ValidationError:
+    """What is wrong with a file; the code decides between 413 and 422."""
+    return forms.ValidationError(message, code="too_large" if too_large else "invalid")
 
 
 class UploadMixin(forms.Form):

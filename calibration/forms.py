@@ -11,9 +11,9 @@ from django.core.files.uploadedfile import UploadedFile
 
 from calibration import services
 from calibration.architecture import Architecture
-from calibration.document import DocumentError, read_document
+from calibration.document import DocumentError, DocumentTooLarge, read_document
 from calibration.experiment import BadEnvelope, DoesNotFit, Envelope
-from calibration.form_parts import ArchitectureMixin, UploadMixin, seed_field, stream
+from calibration.form_parts import ArchitectureMixin, LineField, UploadMixin, refused_file, seed_field, stream
 from calibration.models import Device
 from calibration.sources.step_csv import StepCsvError, read_step_csv
 
@@ -24,7 +24,7 @@ MAX_KV_TOKENS = 100_000_000
 class DescribeForm(ArchitectureMixin):
     """What is this model made of?"""
 
-    name = forms.CharField(max_length=120, required=False)
+    name = LineField(max_length=120, required=False)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -39,8 +39,8 @@ class DescribeForm(ArchitectureMixin):
 class CalibrateForm(ArchitectureMixin):
     """Measure a model on a device of ours."""
 
-    name = forms.CharField(max_length=120, required=False, help_text="Default: model and device.")
-    device = forms.CharField(max_length=40, initial="cpu")
+    name = LineField(max_length=120, required=False, help_text="Default: model and device.")
+    device = LineField(max_length=40, initial="cpu")
     max_batch = forms.IntegerField(
         min_value=1, max_value=4096, initial=16, label="Largest batch [sequences]",
         help_text="The most sequences that decode together in the region you want to plan in.",
@@ -108,12 +108,12 @@ class CalibrateForm(ArchitectureMixin):
 class ImportStepsForm(ArchitectureMixin, UploadMixin):
     """A CSV of step times measured elsewhere becomes a calibration."""
 
-    name = forms.CharField(max_length=120, required=False)
+    name = LineField(max_length=120, required=False)
     file = forms.FileField(
         label="Step samples (CSV, also .gz)",
         help_text="Columns: prefill_tokens, prefill_context, decode_seqs, decode_context, step_ms or step_s.",
     )
-    device = forms.CharField(max_length=120, initial="", help_text="What it was measured on, e.g. RTX 4090.")
+    device = LineField(max_length=120, initial="", help_text="What it was measured on, e.g. RTX 4090.")
     kv_tokens = forms.IntegerField(
         min_value=16, max_value=MAX_KV_TOKENS, label="KV cache [tokens]",
         help_text="What the engine reported it had room for.",
@@ -137,7 +137,7 @@ class ImportStepsForm(ArchitectureMixin, UploadMixin):
             samples = read_step_csv(stream(upload), max_bytes=settings.MAX_UNPACKED_BYTES)
         except StepCsvError as error:
             for line in error.lines():
-                self.add_error("file", line)
+                self.add_error("file", refused_file(line, error.too_large))
             return data
         data["request"] = services.ImportRequest(
             name=data.get("name") or f"{architecture.name} on {data['device']} (imported)",
@@ -155,7 +155,7 @@ class ImportStepsForm(ArchitectureMixin, UploadMixin):
 class ImportDocumentForm(UploadMixin):
     """A calibration file written by ``manage.py calibrate --out`` or ``python -m calibration.measure``."""
 
-    name = forms.CharField(max_length=120, required=False)
+    name = LineField(max_length=120, required=False)
     file = forms.FileField(label="Calibration file (JSON)")
 
     def clean_file(self) -> UploadedFile[Any]:
@@ -171,7 +171,7 @@ class ImportDocumentForm(UploadMixin):
         try:
             document = read_document(stream(upload))
         except DocumentError as error:
-            self.add_error("file", str(error))
+            self.add_error("file", refused_file(str(error), isinstance(error, DocumentTooLarge)))
             return data
         data["request"] = services.ImportRequest(
             name=data.get("name") or f"{document.architecture.name} on {document.device} (imported)",

@@ -165,6 +165,9 @@ def cancel(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 @require_POST
 def rerun(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     calibration = get_writable(Calibration.objects.all(), request.user, pk)
+    if calibration.is_active:
+        messages.warning(request, f"It is still {calibration.status}.")
+        return redirect("calibration:detail", pk)
     limits.spend(limits.JOB_START, str(request.user.pk))
     return redirect("calibration:detail", services.rerun(calibration, request.user).pk)
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 from django.http import QueryDict
 
-from calibration.form_parts import UploadMixin, seed_field, stream
+from calibration.form_parts import LineField, UploadMixin, seed_field, stream
 from calibration.models import Calibration
 from planner.models import TrafficSet
 from planner.search import (
@@ -44,7 +44,7 @@ def add_traffic_errors(form: forms.Form, error: TrafficError) -> None:
 class UploadTrafficForm(UploadMixin):
     """A trace or a list of lengths, recognised by its content."""
 
-    name = forms.CharField(max_length=120, required=False, help_text="Default: the file's name.")
+    name = LineField(max_length=120, required=False, help_text="Default: the file's name.")
     file = forms.FileField(
         label="Trace", help_text="Azure CSV, Mooncake JSONL, or a CSV of lengths; also .gz.",
     )  # fmt: skip
@@ -118,7 +118,7 @@ class UploadTrafficForm(UploadMixin):
 class SynthesiseForm(forms.Form):
     """Traffic made up from a preset."""
 
-    name = forms.CharField(max_length=120, required=False)
+    name = LineField(max_length=120, required=False)
     preset = forms.ChoiceField(choices=[(key, preset.title) for key, preset in PRESETS.items()])
     requests = forms.IntegerField(
         required=False, min_value=1, max_value=1_000_000, label="Requests", help_text="Default: the preset's."
@@ -208,7 +208,7 @@ class PlanForm(forms.Form):
     Objectives come as ``objectives`` (the API's way) or as a percentile and a limit per metric (the page's).
     """
 
-    name = forms.CharField(max_length=120, required=False)
+    name = LineField(max_length=120, required=False)
     calibration = CalibrationField(Calibration.objects.none(), empty_label="Choose a calibration")
     traffic = TrafficField(TrafficSet.objects.none(), empty_label="Choose a traffic")
     objectives = ObjectivesField(required=False)

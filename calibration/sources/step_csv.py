@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from calibration.sources.unpacking import UnpackError, read_bytes
+from calibration.sources.unpacking import TooLarge, UnpackError, read_bytes
 from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import Chunk, StepShape
 
@@ -56,9 +56,13 @@ class StepCsvProblem:
 
 
 class StepCsvError(ValueError):
-    """The file is not a step table. `problems`: the first MAX_PROBLEMS; `count`: all of them."""
+    """The file is not a step table. `problems`: the first MAX_PROBLEMS; `count`: all of them; `too_large`: it is
+    more bytes than are read."""
 
-    def __init__(self, problems: list[StepCsvProblem], count: int | None = None) -> None:
+    def __init__(
+        self, problems: list[StepCsvProblem], count: int | None = None, *, too_large: bool = False
+    ) -> None:
+        self.too_large = too_large
         self.problems = problems[:MAX_PROBLEMS]
         self.count = len(problems) if count is None else count
         super().__init__("; ".join(self.lines(3)))
@@ -91,7 +95,9 @@ def read_step_csv(source: str | Path | IO[bytes], *, max_bytes: int = MAX_BYTES)
     try:
         data = read_bytes(source, max_bytes)
     except UnpackError as error:
-        raise StepCsvError([StepCsvProblem(1, "", str(error))]) from error
+        raise StepCsvError(
+            [StepCsvProblem(1, "", str(error))], too_large=isinstance(error, TooLarge)
+        ) from error
     text = _decode(data)
     lines = text.split("\n")
     place, time_column = _header(lines[0].removesuffix("\r"))

@@ -12,7 +12,11 @@ _PIECE = 2**16
 
 
 class UnpackError(ValueError):
-    """The file is too large, or not a whole gzip stream."""
+    """The file is too large (`TooLarge`), or not a whole gzip stream."""
+
+
+class TooLarge(UnpackError):
+    """More bytes than allowed, packed or unpacked."""
 
 
 def read_bytes(source: str | Path | IO[bytes], max_bytes: int) -> bytes:
@@ -24,7 +28,7 @@ def read_bytes(source: str | Path | IO[bytes], max_bytes: int) -> bytes:
         if head != _GZIP_MAGIC:
             data = head + file.read(max_bytes + 1 - len(head))
             if len(data) > max_bytes:
-                raise UnpackError(f"the file is larger than {max_bytes:,} bytes")
+                raise TooLarge(f"the file is larger than {max_bytes:,} bytes")
             return data
         return _gunzip(head, file, max_bytes)
 
@@ -40,7 +44,7 @@ def _gunzip(head: bytes, file: IO[bytes], max_bytes: int) -> bytes:
             parts.append(part)
             size += len(part)
             if size > max_bytes:
-                raise UnpackError(f"the unpacked file is larger than {max_bytes:,} bytes")
+                raise TooLarge(f"the unpacked file is larger than {max_bytes:,} bytes")
             pending = stream.unconsumed_tail
             if stream.eof:  # gzip files may be joined end to end
                 pending = stream.unused_data or file.read(_PIECE)

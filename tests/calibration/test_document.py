@@ -3,6 +3,7 @@ import io
 import json
 
 import pytest
+from django.db.backends.base.operations import BaseDatabaseOperations as PostgresOperations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from calibration import document as module
 from calibration.architecture import PRESETS
 from calibration.document import CalibrationDocument, DocumentError, read_document, write_document
 from calibration.experiment.envelope import Envelope
+from calibration.models import Calibration
 from calibration.steptime import Chunk, StepSample, StepShape, StepTimeModel, features_of, fit
 
 
@@ -106,6 +108,8 @@ def test_a_changed_or_cut_file_is_noticed(whole):
         (("kv_tokens",), True, "kv_tokens"),
         (("kv_tokens",), 1.5, "kv_tokens"),
         (("seed",), -1, "seed"),
+        (("seed",), 2**31, "seed"),
+        (("device",), "d" * 121, "device"),
         (("samples",), [], "samples"),
         (("samples",), {}, "samples"),
         (("samples", 0), 3, "samples.0"),
@@ -141,6 +145,18 @@ def test_a_wrong_value_is_refused_at_its_field_though_the_checksum_fits(
     if surrogates:  # such a text has no checksum: any will do
         monkeypatch.setattr(module, "_checksum", lambda content: "0")
     assert refused(changed(whole, path, value)) == field
+
+
+def test_the_largest_values_fit_the_columns_of_every_database(whole):
+    """SQLite takes any length and any integer; Postgres refuses with an error what its column does not hold."""
+    integer = PostgresOperations.integer_field_ranges
+    for name, most in (("seed", module.MAX_SEED), ("kv_tokens", module.MAX_KV_TOKENS)):
+        assert most <= integer[Calibration._meta.get_field(name).get_internal_type()][1]
+    assert Calibration._meta.get_field("device").max_length >= module.MAX_DEVICE
+    edge = dataclasses.replace(
+        whole, seed=module.MAX_SEED, kv_tokens=module.MAX_KV_TOKENS, device="d" * module.MAX_DEVICE
+    )
+    assert read_document(io.BytesIO(write_document(edge))) == edge
 
 
 def test_nesting_and_size_are_bounded(whole, monkeypatch):

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from calibration import services
 from calibration.architecture import PRESETS
+from calibration.document import read_document, write_document
 from calibration.models import Calibration, Device
 from calibration.steptime import StepTimeModel
 
@@ -451,3 +452,39 @@ def test_starting_too_much_is_429(settings, owner_client, no_broker) -> None:
 
 def test_a_model_survives_its_row(published) -> None:
     assert isinstance(services.step_time_model(published), StepTimeModel)
+
+
+def test_what_is_at_work_is_not_run_again(make, owner_client, no_broker) -> None:
+    row = make(status="running")
+    answer = owner_client.post(url("rerun", row), follow=True)
+    assert "It is still running." in answer.content.decode()
+    assert Calibration.objects.count() == 1
+
+
+def test_what_unpacks_to_too_much_is_413(owner_client, settings) -> None:
+    settings.MAX_UNPACKED_BYTES = 64
+    answer = owner_client.post(reverse("calibration:import"), steps_form(CSV + b"0,0,1,16,10\n" * 20))
+    assert answer.status_code == 413
+    assert "larger than 64 bytes" in answer.content.decode()
+
+
+def test_a_document_of_too_many_bytes_is_413(owner_client, monkeypatch) -> None:
+    monkeypatch.setattr("calibration.document.MAX_BYTES", 64)
+    form = {"kind": "document", "document-file": SimpleUploadedFile("calibration.json", b" " * 65)}
+    assert owner_client.post(reverse("calibration:import"), form).status_code == 413
+
+
+def test_a_device_of_an_import_travels_on_as_a_document(owner_client, no_broker) -> None:
+    owner_client.post(
+        reverse("calibration:import"),
+        steps_form(CSV + b"0,0,1,16,10\n", **{"steps-device": " RTX\n4090\u00a0 (24 GB)"}),
+    )
+    row = Calibration.objects.get()
+    assert row.device == "RTX 4090 (24 GB)"
+    assert read_document(io.BytesIO(write_document(services.document_of(row)))).device == row.device
+
+
+def test_a_name_that_turns_the_text_around_it_is_refused(owner_client) -> None:
+    form = steps_form(CSV + b"0,0,1,16,10\n", **{"steps-name": "cal\u202efdp"})
+    answer = owner_client.post(reverse("calibration:import"), form)
+    assert list(answer.context["form"].errors) == ["name"]
