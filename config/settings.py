@@ -52,8 +52,19 @@ if MODE not in ("single", "multi"):
     raise ImproperlyConfigured(f"RIDGELINE_MODE must be single or multi, not {MODE!r}")
 SINGLE_USER = MODE == "single"
 
-DATA_DIR = Path(env_str("RIDGELINE_DATA_DIR") or BASE_DIR / "var")
-DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+def _folder(path: Path) -> Path:
+    """The folder, made if need be, readable by its owner only."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"{path} cannot be used as a folder: {error.strerror}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ImproperlyConfigured(f"{path} cannot be written to")
+    return path
+
+
+DATA_DIR = _folder(Path(env_str("RIDGELINE_DATA_DIR") or BASE_DIR / "var"))
 
 DEBUG = env_bool("DEBUG", False)
 
@@ -147,7 +158,12 @@ def _database() -> dict[str, Any]:
     """Postgres when DATABASE_URL is set. SQLite otherwise, with the settings under which six processes x 200
     read-modify-writes gave no lock error (Django's own defaults gave 35 of 1,200)."""
     if url := env_str("DATABASE_URL"):
-        return dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+        try:
+            return dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+        except ValueError as error:  # it may hold a password: not repeated here
+            raise ImproperlyConfigured(
+                "DATABASE_URL must be like postgres://user:password@host/name"
+            ) from error
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": DATA_DIR / "ridgeline.sqlite3",
@@ -264,7 +280,7 @@ if REDIS_URL:
     }
 else:
     for folder in (QUEUE_DIR, QUEUE_DIR / "control"):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _folder(folder)
     CELERY_BROKER_URL = "filesystem://localhost"  # a host, or kombu warns that none was given
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(QUEUE_DIR),

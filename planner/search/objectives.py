@@ -64,7 +64,7 @@ class Objective:
     @property
     def spec(self) -> str:
         """`itl:p99:0.05`, the form `parse_objective` reads."""
-        return f"{self.key}:{self.limit_s:g}"
+        return f"{self.key}:{self.limit_s:.15g}"
 
     @property
     def label(self) -> str:

@@ -1,5 +1,6 @@
 """Settings that would be unsafe refuse to load, each saying which and why."""
 
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +40,30 @@ def test_unsafe_settings_do_not_load(tmp_path, change, says):
     result = load(tmp_path, **(SAFE | change))
     assert result.returncode != 0
     assert says in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"RIDGELINE_DATA_DIR": "/dev/null/data"}, "/dev/null/data cannot be used as a folder"),
+        ({"DATABASE_URL": "garbage"}, "DATABASE_URL must be like"),
+        ({"DATABASE_URL": "postgres://:5432:x"}, "DATABASE_URL must be like"),
+        ({"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}, "The database cannot be used"),
+        ({"RIDGELINE_MODE": "multi", "SECRET_KEY": ""}, "SECRET_KEY is not set"),
+        ({}, "The database cannot be used"),  # without tables
+    ],
+)
+def test_what_an_operator_can_put_right_is_told_in_words(change, says, tmp_path):
+    clean = {key: value for key, value in os.environ.items() if key not in NAMES}
+    ended = subprocess.run(
+        [sys.executable, "manage.py", "import_steps", "x.csv", "--model", "demo", "--kv-tokens", "64", "--json"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env=clean | {"RIDGELINE_DATA_DIR": str(tmp_path / "data")} | change,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert says in json.loads(ended.stdout.splitlines()[-1])["detail"]
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_safe_settings_load_with_secure_cookies(tmp_path):

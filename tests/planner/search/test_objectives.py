@@ -9,6 +9,7 @@ from planner.search.objectives import Objective, ObjectiveError, parse_objective
     ("text", "expected"),
     [
         ("ttft:p95:1.0", Objective("ttft", 95.0, 1.0)),
+        ("e2e:p50:12345.6789", Objective("e2e", 50.0, 12345.6789)),  # stored as asked, not rounded
         ("ITL:P99.9:0.05", Objective("itl", 99.9, 0.05)),
         (" tpot : 50 : 2e-2 ", Objective("tpot", 50.0, 0.02)),
         ("e2e:p0.5:30", Objective("e2e", 0.5, 30.0)),
