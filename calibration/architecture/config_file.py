@@ -1,76 +1,40 @@
-"""config.json, as published beside the weights, to Architecture: families by name, defaults, windows, biases.
-
-Defaults are those of the `transformers` class of the same family where published files rely on them; anything
-else that is missing is refused, because a guess would be wrong by a factor and nobody would see it.
-"""
+"""config.json, as published beside the weights, to Architecture: the family by its name, then its reader."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from calibration.architecture.dense import SUPPORTED_MODEL_TYPES, Architecture
+from calibration.architecture.families import FAMILIES
+from calibration.architecture.kinds import SUPPORTED_MODEL_TYPES, WRAPPERS
+from calibration.architecture.model import Architecture
 from calibration.architecture.presets import PRESETS
-from calibration.architecture.values import (
-    UnsupportedArchitecture,
-    flag,
-    integer,
-    optional_integer,
-    optional_mapping,
-    positive,
-    printable,
-    shown,
-    text,
-)
+from calibration.architecture.values import UnsupportedArchitecture, optional_mapping, shown, text
 
 MAX_CONFIG_BYTES = 1 << 20
-_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
+_TEXT_ONLY = "Only the text decoder of this model is described, not what it has for images."
 
 
 def parse_config(mapping: Mapping[str, object], name: str = "") -> Architecture:
-    """A decoded config.json as an Architecture.
+    """A decoded config.json as an Architecture; of a model for text and images, its text decoder.
 
     Raises UnsupportedArchitecture, and nothing else, for a family we do not know and for values no model has.
     """
     if not isinstance(mapping, Mapping):
         raise UnsupportedArchitecture("config", f"must be a JSON object, got {shown(mapping)}")
     model_type = text(mapping, "model_type")
-    if model_type not in SUPPORTED_MODEL_TYPES:
-        known = ", ".join(SUPPORTED_MODEL_TYPES)
-        raise UnsupportedArchitecture(
-            "model_type", f"{shown(model_type)} is not supported (supported: {known})"
-        )
-    _refuse_other_layers(mapping, model_type)
-    layers = integer(mapping, "num_hidden_layers")
-    hidden_size = integer(mapping, "hidden_size")
-    heads = integer(mapping, "num_attention_heads")
-    window, windowed_layers = _windows(mapping, model_type, layers)
-    # Qwen2 always has q/k/v biases and never an output bias; Llama and Qwen3 have all four or none.
-    attention_bias = flag(mapping, "attention_bias") and model_type in ("llama", "qwen3")
-    quantization = optional_mapping(mapping, "quantization_config") or {}
-    return Architecture(
-        name=printable(name) or text(mapping, "_name_or_path", required=False) or model_type,
-        model_type=model_type,
-        layers=layers,
-        hidden_size=hidden_size,
-        heads=heads,
-        kv_heads=_kv_heads(mapping, model_type, heads),
-        head_dim=_head_dim(mapping, model_type, hidden_size, heads),
-        intermediate_size=integer(mapping, "intermediate_size"),
-        vocab_size=integer(mapping, "vocab_size"),
-        tie_word_embeddings=flag(mapping, "tie_word_embeddings"),
-        qkv_bias=model_type == "qwen2" or attention_bias,
-        output_bias=attention_bias,
-        mlp_bias=flag(mapping, "mlp_bias") and model_type == "llama",
-        qk_norm=model_type == "qwen3",
-        rope_theta=_rope_theta(mapping),
-        rms_norm_eps=positive(mapping, "rms_norm_eps", 1e-6),
-        max_position_tokens=integer(mapping, "max_position_embeddings"),
-        sliding_window_tokens=window,
-        windowed_layers=windowed_layers,
-        quantization=text(quantization, "quant_method", required=False),
-    )
+    if model_type in WRAPPERS:
+        architecture = parse_config(_text_config(mapping, model_type), name)
+        return replace(architecture, notes=(*architecture.notes, _TEXT_ONLY))
+    reader = FAMILIES.get(model_type)
+    if reader is None:
+        known = ", ".join((*SUPPORTED_MODEL_TYPES, *WRAPPERS))
+        message = f"{shown(model_type)} is not supported (supported: {known})"
+        raise UnsupportedArchitecture("model_type", message)
+    # What follows from believable values can still be beyond belief: whatever is returned can be stored too.
+    return Architecture.from_dict(reader(mapping, name).to_dict())
 
 
 def parse_config_text(content: str | bytes, name: str = "") -> Architecture:
@@ -107,56 +71,16 @@ def load_architecture(config_path_or_preset: str) -> Architecture:
     return parse_config_text(content, path.parent.name if path.name == "config.json" else path.stem)
 
 
-def _refuse_other_layers(mapping: Mapping[str, object], model_type: str) -> None:
-    """Keys that would give a dense family's name layers of another kind."""
-    for key in _EXPERT_KEYS:
-        if mapping.get(key) not in (None, 0, 1):
-            raise UnsupportedArchitecture(key, f"a mixture of experts is not a dense {model_type} model")
-    activation = mapping.get("hidden_act", "silu")
-    if activation != "silu":
-        raise UnsupportedArchitecture("hidden_act", f"only silu is supported, got {shown(activation)}")
-
-
-def _kv_heads(mapping: Mapping[str, object], model_type: str, heads: int) -> int:
-    # Old Llama files have no such key (every head has its own K and V); null means the same everywhere.
-    absent_means_all = model_type == "llama" or "num_key_value_heads" in mapping
-    return integer(mapping, "num_key_value_heads", default=heads if absent_means_all else None)
-
-
-def _head_dim(mapping: Mapping[str, object], model_type: str, hidden_size: int, heads: int) -> int:
-    # Qwen3's class default is 128: its heads are not hidden_size / heads wide.
-    if mapping.get("head_dim") is not None or model_type == "qwen3":
-        return integer(mapping, "head_dim", default=128)
-    if hidden_size % heads:
-        message = f"hidden_size {hidden_size} is not divisible by {heads} heads and head_dim is not given"
-        raise UnsupportedArchitecture("num_attention_heads", message)
-    return hidden_size // heads
-
-
-def _windows(mapping: Mapping[str, object], model_type: str, layers: int) -> tuple[int | None, int]:
-    """(window in tokens, layers that have one): none in Llama, all in Mistral, in Qwen when switched on."""
-    if model_type == "llama" or (model_type != "mistral" and not flag(mapping, "use_sliding_window")):
-        return None, 0
-    window = optional_integer(mapping, "sliding_window")
-    if window is None:
-        return None, 0
-    kinds = mapping.get("layer_types")
-    if kinds is not None:
-        if not isinstance(kinds, list) or len(kinds) != layers:
-            raise UnsupportedArchitecture("layer_types", f"must be a list of {layers} names, one a layer")
-        if any(kind not in ("full_attention", "sliding_attention") for kind in kinds):
-            raise UnsupportedArchitecture("layer_types", "may hold full_attention and sliding_attention only")
-        windowed = kinds.count("sliding_attention")
-    elif model_type == "mistral":
-        windowed = layers
-    else:  # the first max_window_layers layers see everything
-        windowed = max(0, layers - integer(mapping, "max_window_layers", minimum=0, default=layers))
-    return (window, windowed) if windowed else (None, 0)
-
-
-def _rope_theta(mapping: Mapping[str, object]) -> float:
-    """The rotary base: on top, or inside rope_parameters as newer files have it."""
-    optional_mapping(mapping, "rope_scaling")
-    nested = optional_mapping(mapping, "rope_parameters")
-    holder = nested if nested is not None and "rope_theta" not in mapping else mapping
-    return positive(holder, "rope_theta", 10_000.0)
+def _text_config(mapping: Mapping[str, object], model_type: str) -> dict[str, object]:
+    """The text decoder's part of a wrapper's file, with what only the outer level says."""
+    inner = optional_mapping(mapping, "text_config")
+    if inner is None:
+        raise UnsupportedArchitecture("text_config", "is missing")
+    expected = WRAPPERS[model_type]
+    if inner.get("model_type", expected) != expected:
+        message = f"must be of model_type {expected} in {model_type}, got {shown(inner.get('model_type'))}"
+        raise UnsupportedArchitecture("text_config", message)
+    outer = {key: mapping[key] for key in ("_name_or_path", "quantization_config") if key in mapping}
+    if "tie_word_embeddings" not in inner and "tie_word_embeddings" in mapping:
+        outer["tie_word_embeddings"] = mapping["tie_word_embeddings"]
+    return {"model_type": expected, **inner, **outer}

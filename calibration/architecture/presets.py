@@ -6,7 +6,7 @@ more than a cache holds in float32) that its curves have the shape of a real mod
 
 from __future__ import annotations
 
-from calibration.architecture.dense import Architecture
+from calibration.architecture.model import Architecture
 
 PRESETS: dict[str, Architecture] = {
     "demo": Architecture(
