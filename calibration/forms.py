@@ -71,7 +71,8 @@ class CalibrateForm(ArchitectureMixin):
         data = super().clean() or {}
         architecture = self.clean_architecture(data)
         if architecture is not None and not architecture.runnable:
-            self.add_error("model", f"{architecture.model_type} can be described but not run here.")
+            reason = architecture.not_run_reason
+            self.add_error("model", f"{architecture.name} can be described but not run here: {reason}.")
         if architecture is None or self.errors:
             return data
         device = services.device_named(data["device"])

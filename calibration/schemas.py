@@ -11,7 +11,7 @@ from config.schemas import JobFilters, JobOut, Payload, Slug, of
 
 
 class ArchitectureOut(Schema):
-    """Counts and bytes: weights and KV cache in bf16, all layers, one rank."""
+    """Counts and bytes: weights and KV cache in bf16, all layers, one rank, blocks of 16 tokens."""
 
     name: str
     model_type: str
@@ -21,13 +21,31 @@ class ArchitectureOut(Schema):
     kv_heads: int
     head_dim: int
     vocab_size: int
+    max_position_tokens: int
     parameters: int
-    active_parameters: int
-    weight_bytes: int
+    parameters_exact: bool = Field(description="False where the file switches on tensors it does not size.")
+    active_parameters: int = Field(description="All but the experts that a token is not routed to.")
+    flops_per_token: int = Field(description="Of one sampled token, without attention to a context.")
+    weight_bytes: int = Field(description="In bf16, whatever the published weights use.")
+    quantization: str = Field(description="Of the published weights; empty when they have none.")
+    experts: int = Field(description="In a layer that has them; 0 in a dense model.")
+    experts_per_token: int
+    tensor_parallel: int = Field(description="Ranks that the KV bytes are counted for, together.")
+    kv_dtype: str
+    kv_block_tokens: int
+    kv_layers: int = Field(description="Layers with a KV cache.")
+    kv_latent_elements: int = Field(description="Cached per token and layer by latent attention; else 0.")
     kv_bytes_per_token: int
-    kv_bytes_per_token_growing: int
-    kv_bytes_per_token_windowed: int
+    kv_bytes_per_token_growing: int = Field(description="In layers that keep every token.")
+    kv_bytes_per_token_windowed: int = Field(description="In layers that keep window_tokens at most.")
+    kv_bytes_full_context: int = Field(description="Of one sequence of max_position_tokens, in whole blocks.")
+    window_tokens: int | None
+    state_elements_per_sequence: int = Field(
+        description="Of recurrent layers: fixed, and not in the KV bytes."
+    )
     runnable: bool = Field(description="Whether it can be measured here, or only described.")
+    not_runnable_reason: str
+    remarks: list[str] = Field(description="What the figures mean and leave out.")
 
 
 class PresetOut(Schema):

@@ -70,7 +70,11 @@ def check_fits(
 
 
 def check_envelope(architecture: Architecture, envelope: Envelope) -> None:
-    """Raises BadEnvelope when the envelope's contexts are longer than what the model, or its run here, can hold."""
+    """Raises BadEnvelope for a model that is not run here, and when the envelope's contexts are longer than what
+    the model, or its run here, can hold."""
+    if not architecture.runnable:
+        message = f"{architecture.name} can be described but not run here: {architecture.not_run_reason}"
+        raise BadEnvelope("model", message)
     context = envelope.max_context_tokens
     if context > architecture.max_position_tokens:
         message = f"{architecture.name} has {architecture.max_position_tokens:,} positions, not {context:,}"
