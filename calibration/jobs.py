@@ -30,6 +30,7 @@ from django.db.models.functions import Concat
 from django.utils import timezone
 
 from accounts.access import OwnedQuerySet
+from calibration.patience import patiently
 
 HEARTBEAT_S = 5.0
 STALE_AFTER_S = 30.0  # with a sweep each 10 s: a killed worker's job is marked within 45 s
@@ -182,15 +183,13 @@ class JobRun:
         if now - self._written_s < 0.25 and done < total:
             return
         self._written_s = now
-        self._rows.update(
-            done=max(0, done), total=max(0, total), message=message[:300], eta_s=eta_s,
-            heartbeat_at=timezone.now(),
-        )  # fmt: skip
+        values = {"done": max(0, done), "total": max(0, total), "message": message[:300], "eta_s": eta_s}
+        patiently(lambda: self._rows.update(heartbeat_at=timezone.now(), **values))
 
     def write_log(self, line: str) -> None:
         stamp = timezone.now().strftime("%H:%M:%S")
         clean = line.replace("\x00", "�")[:2000]
-        self._rows.update(log=Concat(F("log"), Value(f"{stamp} {clean}\n")))
+        patiently(lambda: self._rows.update(log=Concat(F("log"), Value(f"{stamp} {clean}\n"))))
 
     def should_stop(self) -> bool:
         """Asks the row at most twice a second. Also true when the row was taken away (marked interrupted).
@@ -200,7 +199,7 @@ class JobRun:
         now = time.monotonic()
         if not self._stop and now - self._polled_s >= 0.5:
             self._polled_s = now
-            row = self._rows.values_list("cancel_requested", flat=True).first()
+            row = patiently(lambda: self._rows.values_list("cancel_requested", flat=True).first())
             self._stop = row is None or row
             if threading.get_ident() != self._thread:
                 connection.close()
@@ -256,7 +255,8 @@ def _finish(job: Job, status: str, message: str, *, error: str = "", trace: str 
             "traceback": trace[-20_000:].replace("\x00", "�"),
         }
     # Only a row that is still ours: one marked interrupted meanwhile stays so.
-    type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING).update(**values)
+    rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
+    patiently(lambda: rows.update(**values))
     return status
 
 

@@ -22,6 +22,7 @@ from calibration.architecture import Architecture
 from calibration.document import CalibrationDocument
 from calibration.experiment import Envelope, check_fits
 from calibration.models import Calibration, Device, Sample
+from calibration.patience import patiently
 from calibration.steptime import StepSample, StepTimeModel
 
 DEVICE_FRESH_FOR = timedelta(days=30)
@@ -207,18 +208,16 @@ def store_samples(calibration: Calibration, samples: list[StepSample], first: in
 
 def store_sample(calibration: Calibration, ordinal: int, sample: StepSample) -> None:
     """Stores a sample as it comes; the same ordinal again is the same step with more repeats."""
-    Sample.objects.update_or_create(
-        calibration=calibration,
-        ordinal=ordinal,
-        defaults={
-            "role": sample.role,
-            "kind": sample.kind,
-            "shape": sample.shape.to_dict(),
-            "seconds": list(sample.seconds),
-            "contended_share": sample.contended_share,
-            "host_gap_s": sample.host_gap_s,
-        },
-    )
+    values = {
+        "role": sample.role,
+        "kind": sample.kind,
+        "shape": sample.shape.to_dict(),
+        "seconds": list(sample.seconds),
+        "contended_share": sample.contended_share,
+        "host_gap_s": sample.host_gap_s,
+    }
+    rows = Sample.objects
+    patiently(lambda: rows.update_or_create(calibration=calibration, ordinal=ordinal, defaults=values))
 
 
 def samples_of(calibration: Calibration, kinds: Collection[str] | None = None) -> list[StepSample]:

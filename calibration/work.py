@@ -12,6 +12,7 @@ from calibration.engine.client import EngineError
 from calibration.experiment import BadEnvelope, DoesNotFit
 from calibration.jobs import JobCancelled, JobRefused, JobRun
 from calibration.models import Calibration
+from calibration.patience import patiently
 from calibration.pipeline import CalibrationResult, Stopped, calibrate, fit_samples
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ def publish(calibration: Calibration, result: CalibrationResult, run: JobRun) ->
         "result": result.to_dict(), "published": result.published, "reason": result.reason,
         "environment": result.environment or None,
     }  # fmt: skip
-    Calibration.objects.filter(pk=calibration.pk, status=Calibration.RUNNING).update(**values)
+    rows = Calibration.objects.filter(pk=calibration.pk, status=Calibration.RUNNING)
+    patiently(lambda: rows.update(**values))
     run.write_log(result.reason)
     run.progress(1, 1, "Published" if result.published else "Not published: the gate refused")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calibration.architecture import Architecture
 from calibration.jobs import JobCancelled, JobRefused, JobRun
 from calibration.models import Calibration
+from calibration.patience import patiently
 from calibration.services import step_time_model
 from planner import search, services
 from planner.models import Plan
@@ -34,9 +35,9 @@ def plan(plan: Plan, run: JobRun) -> None:
     except PlanError as error:
         raise JobRefused(error.message) from error
     verdict = result.verdict
-    Plan.objects.filter(pk=plan.pk, status=Plan.RUNNING).update(
-        result=result.to_dict(), feasible=verdict.feasible, sentence=verdict.sentence
-    )
+    values = {"result": result.to_dict(), "feasible": verdict.feasible, "sentence": verdict.sentence}
+    rows = Plan.objects.filter(pk=plan.pk, status=Plan.RUNNING)
+    patiently(lambda: rows.update(**values))
     if result.stopped:
         raise JobCancelled
     run.write_log(verdict.sentence)

@@ -57,7 +57,7 @@ def _feasible(question: Question, climbed: Climbed, chosen: Sequence[Climb]) -> 
     choice = finalists[0][0]
     verdict = Verdict(
         feasible=True,
-        sentence=words.meets_sentence(choice, question.subject),
+        sentence=words.meets_sentence(choice, question.subject, question.excluded.count),
         binding=_binding(question, chosen[0]).key,
         choice=choice,
         runner_up=finalists[1][0] if len(finalists) > 1 else None,

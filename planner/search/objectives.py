@@ -20,7 +20,7 @@ from typing import Final, Literal, cast, get_args
 Metric = Literal["ttft", "itl", "tpot", "e2e"]
 METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
-_PERCENTILE = re.compile(r"p?(\d{1,2}(?:\.\d{1,4})?)", re.IGNORECASE)
+_PERCENTILE = re.compile(r"p?(\d{1,2}(?:\.\d{1,4})?)", re.IGNORECASE | re.ASCII)
 _CONFIDENCE = 0.95
 _CLUSTER_PERCENTILE = 95.0
 _MAX_LIMIT_S = 86_400.0

@@ -186,13 +186,14 @@ def _judged(knobs: VllmKnobs, bounds: Bounds, max_model_len: int) -> Combination
         return Combination(knobs, "invalid", f"vLLM refuses it: {'; '.join(errors)}", warnings)
     if knobs.max_num_batched_tokens > bounds.step_tokens:
         reason = (
-            f"steps of up to {knobs.max_num_batched_tokens} tokens; the calibration measured up to "
-            f"{bounds.step_tokens}"
+            f"its steps hold up to {knobs.max_num_batched_tokens:,} tokens and the calibration measured up to "
+            f"{bounds.step_tokens:,}"
         )
         return Combination(knobs, "not covered", reason, warnings)
     if knobs.max_num_seqs > bounds.batch:
         reason = (
-            f"batches of up to {knobs.max_num_seqs} sequences; the calibration measured up to {bounds.batch}"
+            f"its batches hold up to {knobs.max_num_seqs:,} sequences and the calibration measured up to "
+            f"{bounds.batch:,}"
         )
         return Combination(knobs, "not covered", reason, warnings)
     return Combination(knobs, warnings=warnings)

@@ -12,12 +12,19 @@ from planner.search.space import Combination, knobs_text
 from planner.simulation.saturation import LEAST_REQUESTS
 
 
-def meets_sentence(choice: Finalist, subject: str) -> str:
-    """`2 replicas of M on D with ... meet TTFT p95 <= 2 s (predicted 1.61 s) and ...`."""
+def meets_sentence(choice: Finalist, subject: str, excluded: int = 0) -> str:
+    """`2 replicas of M on D with ... meet TTFT p95 <= 2 s (predicted 1.61 s) and ...[, 3 requests left out]`."""
     replicas = choice.candidate.replicas
     verb = "meets" if replicas == 1 else "meet"
     goals = _joined([_goal(p) for p in choice.predictions])
-    return f"{_deployment(replicas, subject)} with {knobs_text(choice.candidate.knobs)} {verb} {goals}."
+    deployment = f"{_deployment(replicas, subject)} with {knobs_text(choice.candidate.knobs)}"
+    return f"{deployment} {verb} {goals}{_left_out(excluded)}."
+
+
+def _left_out(excluded: int) -> str:
+    if not excluded:
+        return ""
+    return f", not counting {excluded:,} request{'s' if excluded > 1 else ''} that can never finish"
 
 
 def fails_sentence(
@@ -51,7 +58,7 @@ def fails_sentence(
         reached = "" if missed is None or missed.predicted_s is None else seconds_text(missed.predicted_s)
         what = f"{where}, reaches {reached}"
     hint = ""
-    if alone is not None and alone <= binding.limit_s:
+    if alone is not None and alone <= binding.limit_s and closest.status != "not covered":
         hint = f"; alone on a replica a request sees {seconds_text(alone)}, so more replicas may do"
     limit = f"up to {max_replicas} replicas" if max_replicas > 1 else "1 replica"
     return f"{start}with {limit} {goal} fails; the closest, {what}{hint}."
@@ -138,7 +145,8 @@ def _goal(p: Prediction) -> str:
     goal = f"{o.label} <= {seconds_text(o.limit_s)}"
     if p.predicted_s is None:
         return f"{goal} (no request has a second token: not claimed)"
-    claim = "" if p.claimed else f", not claimed: only {p.requests:,} requests"
+    plural = "request" if p.requests == 1 else "requests"
+    claim = "" if p.claimed else f", not claimed: only {p.requests:,} {plural}"
     return f"{goal} (predicted {seconds_text(p.predicted_s)}{claim})"
 
 

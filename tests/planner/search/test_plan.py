@@ -234,6 +234,7 @@ def test_requests_that_cannot_finish_are_listed_and_excluded(
     result = ask("ttft:p95:1", requests=replace(some, prompt_tokens=prompt))
     assert result.excluded.count == 2
     assert [row[0] for row in result.excluded.requests] == [3, 7]
+    assert result.verdict.sentence.endswith("not counting 2 requests that can never finish.")
     assert any("2 requests need more than max_model_len 8,192" in r for r in result.verdict.remarks)
     assert result.verdict.choice is not None
     assert result.verdict.choice.predictions[0].requests == some.requests - 2
