@@ -15,6 +15,7 @@ from planner.search import ranking, words
 from planner.search.confidence import Confidence, StepTimes, alone, confidence
 from planner.search.evaluate import Bench, Stopped
 from planner.search.ladder import Climb, Climbed
+from planner.search.model_remarks import model_remarks
 from planner.search.objectives import Objective
 from planner.search.result import Excluded, Finalist, Verdict
 from planner.search.space import Candidate, Combination
@@ -175,7 +176,7 @@ def _finalist(question: Question, climb: Climb) -> tuple[Finalist, bool]:
 def _remarks(
     question: Question, climbed: Climbed, shown: Finalist | None, complete: bool, tied: int = 0
 ) -> tuple[str, ...]:
-    return words.remarks(
+    said = words.remarks(
         shown,
         climbed,
         question.excluded,
@@ -185,3 +186,4 @@ def _remarks(
         question.band,
         complete,
     )
+    return (*said, *model_remarks(question.architecture, question.max_model_len))
