@@ -276,7 +276,7 @@ def accuracy_figure(
     columns = ["Kind of step", "Use", "Points", "Median error [%]", "p90 error [%]", "Mean signed error [%]"]
     note = "Filled: held out of the fit, which is what counts. Above zero: predicted slower than it was."
     return packed(built, table={"columns": columns, "rows": rows, "more": 0}, note=note if rows else "",
-                  empty="" if rows else "Errors appear once the model is fitted.")  # fmt: skip
+                  empty="" if rows else "No errors to show: nothing has been fitted.")  # fmt: skip
 
 
 class _Error(NamedTuple):

@@ -60,8 +60,9 @@ def plan_list(request: HttpRequest) -> HttpResponse:
 
 
 def _ingredients(request: HttpRequest) -> dict[str, bool]:
-    """Whether there is what a plan needs."""
+    """Whether there is what a plan needs, or will be."""
     return {
+        "measuring": Calibration.objects.visible_to(request.user).active().exists(),
         "has_calibration": Calibration.objects.visible_to(request.user).usable().exists(),
         "has_traffic": TrafficSet.objects.visible_to(request.user).exists(),
     }

@@ -28,7 +28,13 @@ def home(request: HttpRequest) -> HttpResponse:
         (entry(row) for rows in (calibrations, traffic, plans) for row in rows.select_related("owner")[:LATEST]),
         key=lambda item: item["at"], reverse=True,
     )[:LATEST]  # fmt: skip
-    return render(request, "home.html", {"counts": counts, "running": running, "latest": latest})
+    context = {
+        "counts": counts,
+        "running": running,
+        "latest": latest,
+        "measuring": calibrations.active().exists(),
+    }
+    return render(request, "home.html", context)
 
 
 def entry(row: Calibration | Plan | TrafficSet) -> dict[str, Any]:

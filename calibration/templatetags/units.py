@@ -18,6 +18,15 @@ SPELLINGS = {
     "numpy": "NumPy",
 }
 UNITS = {"_per_s": "1/s", "_bytes": "bytes", "_tokens": "tokens", "_ms": "ms", "_mhz": "MHz", "_s": "s"}
+# Keys whose words or unit a reader could not guess.
+LABELS = {
+    "max_batch": "Max batch [sequences]",
+    "observed contended_share": "Repeats other programs disturbed [share of 1]",
+    "observed sentinel_drift": "Drift of the check steps, last third against first [ln of the ratio]",
+    "intra_op_threads": "Threads of an operation",
+    "mixed_mode": "Prefill and decode in a step",
+    "representative": "Representative of a serving engine",
+}
 DASH = "–"
 MINUS = "−"
 NBSP = "\u00a0"  # a number stays on the line of its unit
@@ -110,6 +119,8 @@ def signed_percent(ratio: Any) -> str:
 @register.filter
 def readable(key: Any) -> str:
     """A key of a JSON object as a label; the unit at its end in brackets: free_bytes is "free [bytes]"."""
+    if str(key) in LABELS:
+        return LABELS[str(key)]
     text, unit = str(key), ""
     for suffix, shown in UNITS.items():
         if text.endswith(suffix) and len(text) > len(suffix):

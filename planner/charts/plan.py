@@ -210,8 +210,13 @@ def _mark_shown(built: go.Figure, result: Result) -> None:
     words = "chosen" if result["verdict"]["choice"] else "closest"
     built.add_shape(type="line", x0=shown["replicas"], x1=shown["replicas"], y0=0, y1=1, yref="paper", layer="below",
                     line={"color": NEUTRAL, "width": 1, "dash": "dot"})  # fmt: skip
-    built.add_annotation(x=shown["replicas"], y=1, yref="paper", yanchor="top", xanchor="left", xshift=4,
-                         text=words, showarrow=False)  # fmt: skip
+    # Beside the line and inside the plot; at the end where the limit's line is not.
+    most = max((p["replicas"] for p in result.get("by_replicas") or ()), default=shown["replicas"])
+    low, left = words == "chosen", 2 * shown["replicas"] > most + 1
+    built.add_annotation(
+        x=shown["replicas"], y=0 if low else 1, yref="paper", yanchor="bottom" if low else "top",
+        xanchor="right" if left else "left", xshift=-4 if left else 4, text=words, showarrow=False,
+    )  # fmt: skip
 
 
 # What the budget does ------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def test_units_of_keys_are_told() -> None:
     assert units.readable("sha256") == "SHA-256"
     assert units.readable("observed engine_usage cpu_s") == "Observed engine usage CPU [s]"
     assert units.readable("<b>") == "<b>"
+    assert units.readable("max_batch") == "Max batch [sequences]"
 
 
 def test_columns_with_units_in_their_headers() -> None:

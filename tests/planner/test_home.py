@@ -36,7 +36,10 @@ def test_what_runs_is_shown(project, owner, owner_client) -> None:
     page = owner_client.get(reverse("home")).content.decode()
     assert "Running now" in page
     assert "25 %" in page
-    assert "No calibration is published yet" in page
+    assert "No calibration is published yet: one is on its way" in page
+    form = owner_client.get(reverse("planner:plan_new")).content.decode()
+    assert "one is on its way" in form
+    assert "Measure the demo model" not in form, "not a second one beside it"
 
 
 def test_nothing_of_others(published, traffic, outsider_client) -> None:

@@ -144,7 +144,8 @@ def test_what_is_impossible_is_told_with_its_reason(make_plan, answers, owner_cl
     page = text_of(page_of(owner_client, make_plan(answers["impossible"])))
     assert "no configuration meets this" in page
     assert "Binding: TTFT p95 ≤ 1.00 ms" in page
-    assert "so no number of replicas would do" in page
+    assert "No number of replicas would do" in page
+    assert "has a replica to itself" not in page, "the sentence says it already"
     assert "exceeded" in page
     assert "The closest configuration" in page
     assert "vllm serve" not in page

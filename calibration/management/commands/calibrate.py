@@ -23,10 +23,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--model", required=True, help="a preset's name or the path of a config.json")
-        parser.add_argument("--device", default="cpu")
+        parser.add_argument("--device", default="cpu", help="cpu (the default), cuda:0, ...")
         parser.add_argument("--max-batch", type=int, default=16, help="largest decode batch [sequences]")
-        parser.add_argument("--max-context-tokens", type=int, default=1024)
-        parser.add_argument("--max-step-tokens", type=int, default=512)
+        parser.add_argument(
+            "--max-context-tokens", type=int, default=1024, help="longest prompt and output together [tokens]"
+        )
+        parser.add_argument(
+            "--max-step-tokens", type=int, default=512, help="largest token budget to plan with [tokens]"
+        )
         parser.add_argument("--kv-tokens", type=int, help="KV pool [tokens]; default: from free memory")
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument(

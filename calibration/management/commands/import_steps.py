@@ -25,7 +25,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--kv-tokens", type=int, required=True, help="KV pool the engine reported [tokens]"
         )
-        parser.add_argument("--device", default="imported", help="what it was measured on, e.g. 'RTX 4090'")
+        parser.add_argument(
+            "--device", default="an unnamed device", help="what it was measured on, e.g. 'RTX 4090'"
+        )
         parser.add_argument("--name", default="")
         parser.add_argument("--seed", type=int, default=0)
         cli.add_json_argument(parser)

@@ -30,17 +30,22 @@ class Command(BaseCommand):
         parser.add_argument(
             "--traffic", required=True, help="a file, a preset, or the id of a stored traffic"
         )
-        parser.add_argument("--objective", action="append", required=True, metavar="METRIC:pNN:SECONDS")
-        parser.add_argument("--max-replicas", type=int, default=8)
-        parser.add_argument("--budgets-tokens", help="e.g. 512,1024,2048")
-        parser.add_argument("--chunk-caps-tokens", help="e.g. 0,512")
-        parser.add_argument("--max-num-seqs", help="e.g. 64,256")
+        parser.add_argument(
+            "--objective", action="append", required=True, metavar="METRIC:pNN:SECONDS",
+            help="ttft, itl, tpot or e2e, e.g. ttft:p95:1.0; may be given several times",
+        )  # fmt: skip
+        parser.add_argument("--max-replicas", type=int, default=8, help="the most you would deploy (8)")
+        parser.add_argument("--budgets-tokens", help="max_num_batched_tokens to try [tokens], e.g. 512,1024")
+        parser.add_argument("--chunk-caps-tokens", help="most of one prompt in a step [tokens]; 0: no cap")
+        parser.add_argument("--max-num-seqs", help="most sequences at once, e.g. 64,256")
         parser.add_argument("--scheduling", choices=["async", "sync"], default="async")
         parser.add_argument(
-            "--rate-per-s", type=float, help="for traffic files without arrival times, and presets"
+            "--rate-per-s",
+            type=float,
+            help="requests/s, for traffic files without arrival times, and presets",
         )
         parser.add_argument("--requests", type=int, help="for presets")
-        parser.add_argument("--max-model-len", type=int)
+        parser.add_argument("--max-model-len", type=int, help="leave out longer requests [tokens]")
         parser.add_argument("--seed", type=int, default=0)
         cli.add_json_argument(parser)
         cli.add_owner_arguments(parser)

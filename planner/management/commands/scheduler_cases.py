@@ -14,7 +14,7 @@ class Command(BaseCommand):
     help = "Replay recordings of real scheduler objects; exit 1 unless every case is identical."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file")
+        parser.add_argument("file", help="recordings: a JSON object a line, also .gz")
         parser.add_argument("--by", choices=["reference", "kernel", "both"], default="both")
         cli.add_json_argument(parser)
 
@@ -26,7 +26,9 @@ class Command(BaseCommand):
             try:
                 report = run_cases(options["file"], by)
             except (CaseFileError, OSError) as error:
-                raise CommandError(f"{options['file']}: {error}", returncode=cli.BAD_INPUT) from error
+                cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+                reason = getattr(cause, "strerror", None) or str(error)
+                raise CommandError(f"{options['file']}: {reason}", returncode=cli.BAD_INPUT) from error
             reports[by] = report
             self.stdout.write(f"{by}: {report.cases} cases, {report.identical} identical")
             for difference in report.differences[:5]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from calibration.templatetags.units import decimal, readable
 from config import commandline as cli
 from planner.commands import traffic_form
 from planner.traffic import statistics
@@ -16,8 +17,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("traffic", help="a file, or a preset: chat, code, summary, demo")
-        parser.add_argument("--rate-per-s", type=float, help="for files without arrival times")
-        parser.add_argument("--max-model-len", type=int, help="list and leave out longer requests")
+        parser.add_argument(
+            "--rate-per-s", type=float, help="requests/s, for files without arrival times, and presets"
+        )
+        parser.add_argument("--max-model-len", type=int, help="list and leave out longer requests [tokens]")
         parser.add_argument(
             "--interarrival-cv", type=float, help="burstiness for files without arrival times"
         )
@@ -38,6 +41,14 @@ class Command(BaseCommand):
             return
         for name, value in figures.items():
             if name != "warnings":
-                self.stdout.write(f"{name:20} {value}")
+                self.stdout.write(f"{readable(name):26} {_words(value)}")
         for warning in figures["warnings"]:
             self.stdout.write(f"warning ({warning['code']}, {warning['count']}): {warning['message']}")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(part)}" for key, part in value.items())
+    if isinstance(value, float) and not value.is_integer():
+        return decimal(value) if value < 1000 else f"{value:,.0f}"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
