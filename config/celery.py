@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 from config.pool_guard import PoolGuard
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
+TRANSPORT_ALIASES["filesystem"] = "config.filesystem_broker:Transport"
 app = Celery("ridgeline")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
