@@ -40,7 +40,7 @@ def test_the_transport_is_ours(tmp_path):
 
 
 def test_every_message_arrives_whole_and_once_while_others_write(tmp_path, name):
-    """Three writers beside a reader that never waits: kombu's own transport loses messages here and dies of one."""
+    """Three writers beside a reader that never waits."""
     context = multiprocessing.get_context("spawn")
     with connection(tmp_path) as client, client.SimpleQueue(name) as queue:
         writers = [context.Process(target=send, args=(tmp_path, name, sender, 200)) for sender in range(3)]
@@ -57,6 +57,23 @@ def test_every_message_arrives_whole_and_once_while_others_write(tmp_path, name)
         for writer in writers:
             writer.join()
     assert sorted(seen) == [(sender, number) for sender in range(3) for number in range(200)]
+
+
+def test_a_message_is_not_found_before_it_is_written(tmp_path, name, monkeypatch):
+    found_meanwhile = []
+    rename = Path.replace
+
+    def replace(part, target):
+        assert part.read_text(), "complete before it gets its name"
+        found_meanwhile.append(channel._size(name))
+        return rename(part, target)
+
+    with connection(tmp_path) as client:
+        channel = client.default_channel
+        monkeypatch.setattr(Path, "replace", replace)
+        channel._put(name, {"body": "x"})
+        assert (found_meanwhile, channel._size(name)) == ([0], 1)
+        assert channel._get(name) == {"body": "x"}
 
 
 def test_a_file_that_is_no_json_is_put_aside_and_the_next_is_read(tmp_path, name, caplog):
