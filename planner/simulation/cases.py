@@ -2,8 +2,9 @@
 
 A case file has one recorded run a line (gzip'd JSON lines; format in spec/schedulers.md "Data format"): knobs,
 requests with the step at which each arrives, and what a real scheduler object made of them. A case is identical
-when all five agree: every step's batch with the order of its rows, the preempted of every step as a set, the free
-blocks after every schedule, and each request's first-token and last-token step.
+when all five agree: every step's batch (vLLM's with the order of its rows, others as sets), the preempted of every
+step as a set, the free blocks after every schedule where they were recorded, and each request's first-token and
+last-token step.
 """
 
 from __future__ import annotations
@@ -20,10 +21,21 @@ import numpy as np
 
 from planner.simulation import kernel, reference
 from planner.simulation.arrays import Floats, Ints
-from planner.simulation.knobs import FCFS, VllmKnobs
+from planner.simulation.knobs import (
+    FCFS,
+    Knobs,
+    OrcaKnobs,
+    PrefillFirstKnobs,
+    SarathiKnobs,
+    SglangKnobs,
+    TrtLlmKnobs,
+    VllmKnobs,
+)
 from planner.simulation.outcome import Outcome, StepRecord
 
 SIMULATORS = ("reference", "kernel")
+ENGINES = ("vllm", "sglang", "trtllm", "sarathi", "orca", "vllm_v0")
+ORDERED = ("vllm",)  # the order of the rows in a batch is significant
 COMPARED = ("steps", "preempted", "free_blocks", "first_token_step", "done_step")
 KEPT_DIFFERENCES = 10
 
@@ -88,15 +100,35 @@ def read_cases(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     engine = case["engine"]
                 except (ValueError, KeyError, TypeError) as error:
                     raise CaseFileError(f"line {number}: not a scheduler case ({error!r})") from error
-                if engine != "vllm":
-                    raise CaseFileError(f"line {number}: engine {engine!r} is not simulated; vllm is")
+                if engine not in ENGINES:
+                    raise CaseFileError(
+                        f"line {number}: engine {engine!r} is not simulated; {', '.join(ENGINES)} are"
+                    )
                 yield number, case
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise CaseFileError(f"cannot read {path.name}: {error}") from error
 
 
-def knobs_of(recorded: Mapping[str, Any]) -> VllmKnobs:
-    """A case's knobs; absent ones are the recording's defaults: no cap, no watermark, fcfs."""
+def knobs_of(engine: str, recorded: Mapping[str, Any]) -> Knobs:
+    """A case's knobs; absent ones are the recording's defaults. Only vLLM was recorded asynchronous."""
+    if engine == "vllm":
+        return _vllm_knobs(recorded)
+    if engine == "sglang":
+        return SglangKnobs(**recorded, overlap_schedule=False)
+    if engine == "trtllm":
+        return TrtLlmKnobs(**recorded, overlap_scheduler=False)
+    if engine == "sarathi":
+        return SarathiKnobs(**recorded)
+    if engine == "vllm_v0":
+        return PrefillFirstKnobs(**recorded)
+    if engine == "orca":  # the pool never limits
+        blocks_each = -(-recorded["max_model_len"] // recorded["block_size"])
+        return OrcaKnobs(**recorded, num_blocks=recorded["max_num_seqs"] * blocks_each)
+    raise ValueError(f"engine {engine!r} is not simulated")
+
+
+def _vllm_knobs(recorded: Mapping[str, Any]) -> VllmKnobs:
+    """No cap, no watermark, first come first served unless said."""
     return VllmKnobs(
         max_num_batched_tokens=recorded["max_num_batched_tokens"],
         max_num_seqs=recorded["max_num_seqs"],
@@ -132,7 +164,7 @@ def replay(case: Mapping[str, Any], by: str) -> Replay:
         _column(requests, "prompt"),
         _column(requests, "out"),
         _column(requests, "priority"),
-        knobs_of(case["knobs"]),
+        knobs_of(case["engine"], case["knobs"]),
         clock="steps",
         record_steps=True,
         tie=tie,
@@ -148,11 +180,13 @@ def compare(case: Mapping[str, Any], replayed: Replay) -> Difference | None:
     """The first difference, in the order of COMPARED, or None when the case is identical."""
     simulated = as_recorded(replayed)
     for what in COMPARED:
-        recorded = case[what]
-        if what == "preempted":
-            recorded = [sorted(step) for step in recorded]
-        if simulated[what] != recorded:
-            return _difference(str(case.get("seed", "?")), what, recorded, simulated[what])
+        recorded, ours = case[what], simulated[what]
+        if recorded is None:
+            continue
+        if what == "preempted" or (what == "steps" and case["engine"] not in ORDERED):
+            recorded, ours = [sorted(step) for step in recorded], [sorted(step) for step in ours]
+        if ours != recorded:
+            return _difference(str(case.get("seed", "?")), what, recorded, ours)
     return None
 
 

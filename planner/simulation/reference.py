@@ -1,7 +1,7 @@
 """The simulator in plain Python: the oracle that the compiled kernel must equal bit for bit.
 
-Time. Synchronous: schedule k is made when step k-1 ends. Asynchronous (vLLM's default): it is made when step
-k-2 ends and its work starts at max(schedule time, end of k-1), so results are applied one schedule late. Requests
+Time. Synchronous: schedule k is made when step k-1 ends. With lag 1 (asynchronous or overlapped scheduling, the
+default of vLLM, SGLang and TensorRT-LLM) it is made when step k-2 ends and its work starts at max(schedule time, end of k-1), so results are applied one schedule late. Requests
 with arrival <= schedule time are visible. An empty schedule ends at max(schedule time, end of k-1) and costs
 nothing; with nothing to do, time jumps to the next arrival. Clock "steps" instead makes schedule k at time k, with
 arrivals given as step numbers: what recordings of real schedulers are compared by. Source: spec/schedulers.md
@@ -24,9 +24,12 @@ from planner.simulation.arrays import Floats, Ints
 from planner.simulation.clocks import check_clock
 from planner.simulation.gaps import GAP_BINS, gap_bin
 from planner.simulation.kernel.step_time import step_seconds
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.knobs import Knobs
 from planner.simulation.outcome import DECODE, MIXED, PREFILL, Outcome, StepRecord
-from planner.simulation.reference_mixed import Batch, Engine, Request, Row, deliver, enqueue, schedule
+from planner.simulation.profile import PREFILL_FIRST, Profile
+from planner.simulation.reference_mixed import assemble_mixed
+from planner.simulation.reference_prefill_first import assemble_prefill_first
+from planner.simulation.reference_requests import Batch, Engine, Request, Row, advance, deliver, enqueue, note_time
 from planner.simulation.workload import Workload, prepare
 
 StepSeconds = Callable[..., tuple[float, bool]]
@@ -37,23 +40,27 @@ def simulate(
     prompt_tokens: Ints,
     output_tokens: Ints,
     priority: Ints | None,
-    knobs: VllmKnobs,
+    knobs: Knobs,
     step_time: StepTimeArrays | None = None,
     clock: str = "seconds",
     record_steps: bool = False,
     host_gap_s: float = 0.0,
     tie: Ints | None = None,
+    max_tokens: Ints | None = None,
     step_seconds: StepSeconds = step_seconds,
 ) -> Outcome:
     """Run the workload to its end. Arrays have one entry per request, sorted by arrival.
 
-    `host_gap_s` is added to every step. `tie` orders requests of equal priority and arrival. The compiled
+    `host_gap_s` is added to every step. `tie` orders requests of equal priority and arrival. `max_tokens` is what
+    the clients allowed, for engines that reserve or estimate by it; None: just the outputs. The compiled
     step-time function is the default so that a comparison with the kernel compares scheduling and accounting.
     ValueError for an unusable workload (see `workload.prepare`), an unknown clock, or a missing step time.
     """
     check_clock(clock, step_time)
-    workload = prepare(arrival_s, prompt_tokens, output_tokens, priority, knobs, tie)
-    run = _Run(knobs, clock == "steps", step_time, host_gap_s, step_seconds, Engine(knobs, knobs.num_blocks))
+    profile = knobs.profile
+    workload = prepare(arrival_s, prompt_tokens, output_tokens, priority, profile, tie, max_tokens)
+    engine = Engine(profile, profile.num_blocks, ratio=profile.ratio)
+    run = _Run(profile, clock == "steps", step_time, host_gap_s, step_seconds, engine)
     run.requests = [
         Request(i, *fields)
         for i, fields in enumerate(
@@ -61,6 +68,7 @@ def simulate(
                 workload.arrival_s.tolist(),
                 workload.prompt_tokens.tolist(),
                 workload.output_tokens.tolist(),
+                workload.max_tokens.tolist(),
                 workload.priority.tolist(),
                 workload.tie.tolist(),
                 strict=True,
@@ -68,7 +76,7 @@ def simulate(
         )
     ]
     run.times = {request.index: _Times() for request in run.requests}
-    run.least_free = knobs.num_blocks
+    run.least_free = profile.num_blocks
     _loop(run)
     return _outcome(run, workload, np.asarray(arrival_s), prompt_tokens, output_tokens, record_steps)
 
@@ -93,7 +101,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Run:
-    knobs: VllmKnobs
+    profile: Profile
     count_steps: bool
     step_time: StepTimeArrays | None
     host_gap_s: float
@@ -117,14 +125,14 @@ class _Run:
 
 
 def _loop(run: _Run) -> None:
-    engine, lag = run.engine, int(run.knobs.async_scheduling)
+    engine, lag = run.engine, run.profile.lag
     while run.finished < len(run.requests):
         now = _schedule_time(run, lag)
         _arrive(run, now)
         if not (engine.running or engine.waiting or run.count_steps):
             now = _jump(run, now)
             _arrive(run, now)
-        step = _Step(schedule(engine), engine.free, now)
+        step = _Step(_schedule(engine), engine.free, now)
         run.steps.append(step)
         run.peak_running = max(run.peak_running, len(engine.running))
         run.least_free = min(run.least_free, engine.free)
@@ -133,6 +141,13 @@ def _loop(run: _Run) -> None:
             _account(run, row, step)
         if len(run.steps) > lag:
             run.finished += deliver(engine, run.steps[-1 - lag].batch)
+
+
+def _schedule(engine: Engine) -> Batch:
+    prefill_first = engine.profile.assembler == PREFILL_FIRST
+    batch = assemble_prefill_first(engine) if prefill_first else assemble_mixed(engine)
+    advance(batch, engine.running)
+    return batch
 
 
 def _schedule_time(run: _Run, lag: int) -> float:
@@ -169,10 +184,12 @@ def _time(run: _Run, step: _Step) -> None:
     kind = _kind(rows)
     run.step_counts[kind] += 1
     if run.count_steps:
+        note_time(run.engine, step.batch, 1.0)
         return
     seconds, covered = run.step_seconds(run.step_time, *features(rows))
     seconds += run.host_gap_s
     step.end_s = step.start_s + seconds
+    note_time(run.engine, step.batch, seconds)
     run.busy_s += seconds
     run.step_busy_s[kind] += seconds
     if not covered:

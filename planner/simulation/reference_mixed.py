@@ -1,235 +1,164 @@
-"""Assembler A as vLLM V1 runs it, in plain Python: one token budget, shared by decodes and prompt chunks.
+"""Assembler A in plain Python: one token budget per step, shared by decodes and prompt chunks.
 
-A request has `computed` tokens catching up with `known = prompt + generated`; a decode is the case "one token
-left". Each step first serves the running requests in order of admission, then admits from the head of the queue
-while budget, seats and KV blocks last. Blocks are taken for the tokens of the step only, so the pool can run out:
-then a victim loses its blocks, its progress, and its seat, and returns to the queue (recompute). With asynchronous
-scheduling a step is assembled before the result of the one before is known: its token is "in flight", counted
-as known. Source: vLLM 0.33.0 scheduler, as in spec/schedulers.md "Exact rules"; tokens and blocks.
+In order: the running requests are served as they stand in the list, in order of admission, then the head of the
+queue is admitted while budget, seats and KV blocks last. Apart: first the decodes up to their quota, then the prompts
+(begun ones, then the queue) with what the budget still has, then the decodes that are left. A quota of the whole
+budget is decode first, of nothing prefill first, of a part fair share.
+
+Blocks are taken for the tokens of the step only (or for the whole prompt at once), so the pool can run out: then
+the last admitted loses its blocks, its progress and its seat, and returns to the queue to be recomputed. An engine
+that reserves a request's whole future never gets there. Source: vLLM 0.33.0, Sarathi-Serve 96f99117 and TensorRT-LLM
+as in spec/schedulers.md "Exact rules". Tokens and blocks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
 
-from planner.simulation.knobs import PRIORITY, VllmKnobs
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    index: int
-    arrival_s: float
-    prompt: int
-    output: int
-    priority: int
-    tie: int
-    computed: int = 0
-    generated: int = 0
-    in_flight: int = 0
-    blocks: int = 0
-    mid_prefill: bool = False  # some known tokens were left uncomputed when it was last scheduled
-    preemptions: int = 0
-    remote: bool = False  # waiting for blocks only: its KV cache comes from a prefill replica
-
-    @property
-    def known(self) -> int:
-        return self.prompt + self.generated + self.in_flight
-
-    @property
-    def exhausted(self) -> bool:
-        """Its last token is in flight: nothing more to compute, but seat and blocks are still taken."""
-        return self.generated + self.in_flight >= self.output
-
-    @property
-    def queue_key(self) -> tuple[int, float, int]:
-        return self.priority, self.arrival_s, self.tie
+from planner.simulation.profile import IN_ORDER, NO_LIMIT, RESERVES
+from planner.simulation.reference_requests import Batch, Engine, Request, admit, blocks_for, give, serve
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    request: Request
-    tokens: int
-    cached: int
-    decode: bool
-    emits: bool = False
-    chunk_of_mid_prefill: bool = False
+def assemble_mixed(engine: Engine) -> Batch:
+    """Make one step's batch: take and free blocks, admit, preempt."""
+    return _in_order(engine) if engine.profile.assembler == IN_ORDER else _apart(engine)
 
 
-@dataclass(slots=True)
-class Batch:
-    rows: list[Row] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
+# In order -------------------------------------------------------------------------------------------------------
 
 
-class DecodeSide(Protocol):
-    """What a replica that takes over prefilled requests does in its waiting pass (cluster.reference_decode_side)."""
-
-    def seat_ready(self, engine: Engine, batch: Batch, budget: int) -> int: ...
-
-    def take_blocks(self, engine: Engine) -> bool: ...
-
-
-@dataclass(slots=True)
-class Engine:
-    knobs: VllmKnobs
-    free: int
-    running: list[Request] = field(default_factory=list)
-    waiting: list[Request] = field(default_factory=list)
-    executed: int = 0
-    last_prefill_step: int = 0
-    capacity_bound: bool = False
-    decode_side: DecodeSide | None = None
-
-
-def enqueue(engine: Engine, request: Request, *, front: bool = False) -> None:
-    if engine.knobs.policy == PRIORITY:
-        engine.waiting.append(request)
-        engine.waiting.sort(key=lambda waiting: waiting.queue_key)
-    elif front:
-        engine.waiting.insert(0, request)
-    else:
-        engine.waiting.append(request)
-
-
-def schedule(engine: Engine) -> Batch:
-    """Assemble one step: take blocks, move `computed` on, count emitted tokens as in flight."""
-    knobs = engine.knobs
-    in_engine = len(engine.running) + len(engine.waiting)
-    cap = knobs.long_prefill_token_threshold if in_engine > 1 else 0
-    if knobs.adaptive_threshold and in_engine > 0:
-        cap = max(cap, knobs.max_num_batched_tokens // in_engine)
+def _in_order(engine: Engine) -> Batch:
+    profile, batch = engine.profile, Batch()
+    cap = _chunk_cap(engine)
     defer = (
-        knobs.prefill_schedule_interval > 1
+        profile.interval > 1
         and not engine.capacity_bound
-        and engine.executed + 1 - engine.last_prefill_step < knobs.prefill_schedule_interval
+        and engine.executed + 1 - engine.last_prefill_step < profile.interval
         and any(not request.mid_prefill for request in engine.running)
     )
-    batch = Batch()
-    budget = _running_pass(engine, batch, knobs.max_num_batched_tokens, cap, defer)
+    able = [
+        request
+        for request in engine.running
+        if not (request.exhausted or (defer and request.mid_prefill))
+    ]
+    serve(engine, batch, able, profile.budget, cap)
     admitted_prefill = False
     if not batch.preempted:
-        admitted_prefill = _waiting_pass(engine, batch, budget, cap, defer)
+        admitted_prefill = _admit(engine, batch, cap, most_left=1 if defer else NO_LIMIT)
         if not defer:
             engine.capacity_bound = bool(engine.waiting)
     if batch.rows:
         engine.executed += 1
-    if knobs.prefill_schedule_interval > 1 and (
-        admitted_prefill or any(row.chunk_of_mid_prefill for row in batch.rows)
-    ):
+    if profile.interval > 1 and (admitted_prefill or any(row.was_mid_prefill for row in batch.rows)):
         engine.last_prefill_step = engine.executed
-    for row in batch.rows:
-        _advance(row)
     return batch
 
 
-def deliver(engine: Engine, batch: Batch) -> int:
-    """Apply a step's result: tokens in flight become generated; finished requests leave. Returns how many did."""
-    finished = 0
-    for row in batch.rows:
-        if not row.emits:
-            continue
-        request = row.request
-        request.in_flight -= 1
-        request.generated += 1
-        if request.generated == request.output:
-            finished += 1
-            # preempted with its last token in flight, it finishes in the queue, without blocks
-            (engine.running if request in engine.running else engine.waiting).remove(request)
-            engine.free += request.blocks
-            request.blocks = 0
-    return finished
+def _chunk_cap(engine: Engine) -> int:
+    profile, in_engine = engine.profile, len(engine.running) + len(engine.waiting)
+    cap = profile.threshold if in_engine > 1 else 0
+    if profile.adaptive and in_engine > 0:
+        cap = max(cap, profile.budget // in_engine)
+    return cap or NO_LIMIT
 
 
-def _running_pass(engine: Engine, batch: Batch, budget: int, cap: int, defer: bool) -> int:
-    position = 0
-    while position < len(engine.running) and budget > 0:
-        request = engine.running[position]
-        want = request.known - request.computed
-        if want == 0 or request.exhausted or (defer and request.mid_prefill):
-            position += 1
-            continue
-        take = min(want, budget) if cap == 0 else min(want, cap, budget)
-        scheduled = True
-        while _missing_blocks(engine, request, take) > engine.free:
-            victim = _victim(engine)
-            at = engine.running.index(victim)
-            _preempt(engine, victim)
-            batch.preempted.append(victim)
-            for row in [row for row in batch.rows if row.request is victim]:
-                batch.rows.remove(row)
-                budget += row.tokens
-            if victim is request:
-                scheduled = False
-                break
-            if at < position:
-                position -= 1
-        if scheduled:
-            _take(engine, batch, request, take, chunk_of_mid_prefill=request.mid_prefill)
-            budget -= take
-            position += 1
-        elif engine.knobs.policy != PRIORITY:
-            break
-    return budget
-
-
-def _waiting_pass(engine: Engine, batch: Batch, budget: int, cap: int, defer: bool) -> bool:
+def _admit(engine: Engine, batch: Batch, cap: int, most_left: int) -> bool:
+    """Admit from the head of the queue, no overtaking; False unless one had more than one token to compute."""
+    profile = engine.profile
     admitted_prefill = False
-    if engine.decode_side is not None:
-        budget = engine.decode_side.seat_ready(engine, batch, budget)
-    while engine.waiting and budget > 0 and len(engine.running) < engine.knobs.max_num_seqs:
+    while engine.waiting and batch.tokens < profile.budget and len(engine.running) < profile.seats:
         request = engine.waiting[0]
-        if request.remote and engine.decode_side is not None:
-            if not engine.decode_side.take_blocks(engine):
-                break
-            continue
-        want = request.known - request.computed
-        if defer and want > 1:
+        watermark = profile.watermark_blocks if engine.running else 0
+        if request.left > most_left or blocks_for(engine, request.known) + watermark > engine.free:
             break
-        watermark = engine.knobs.watermark_blocks if engine.running else 0
-        if -(-request.known // engine.knobs.block_size) + watermark > engine.free:
+        if not profile.chunked and request.left > profile.budget - batch.tokens:
             break
-        engine.waiting.pop(0)
-        engine.running.append(request)
-        take = min(want, budget) if cap == 0 else min(want, cap, budget)
-        _take(engine, batch, request, take, chunk_of_mid_prefill=False)
-        budget -= take
-        admitted_prefill = admitted_prefill or want > 1
+        admit(engine, request)
+        admitted_prefill = admitted_prefill or request.left > 1
+        give(engine, batch, request, min(request.left, cap, profile.budget - batch.tokens))
     return admitted_prefill
 
 
-def _missing_blocks(engine: Engine, request: Request, take: int) -> int:
-    return -(-(request.computed + take) // engine.knobs.block_size) - request.blocks
+# Apart ----------------------------------------------------------------------------------------------------------
 
 
-def _take(engine: Engine, batch: Batch, request: Request, take: int, *, chunk_of_mid_prefill: bool) -> None:
-    missing = _missing_blocks(engine, request, take)
-    request.blocks += missing
-    engine.free -= missing
-    decode = request.known - request.computed == 1 and request.computed >= request.prompt
-    batch.rows.append(Row(request, take, request.computed, decode, chunk_of_mid_prefill=chunk_of_mid_prefill))
+def _apart(engine: Engine) -> Batch:
+    profile, batch = engine.profile, Batch()
+    decodes = [request for request in engine.running if request.decodes]
+    begun = [request for request in engine.running if request.mid_prefill]
+    limit = profile.budget if profile.decodes_limited else NO_LIMIT
+    prompts_may = _prompts_may(engine, decodes, begun)
+    serve(engine, batch, decodes, min(profile.decode_quota, limit), NO_LIMIT, decodes=True)
+    if not prompts_may:
+        return batch
+    if profile.admission == RESERVES:
+        _reserved_prompts(engine, batch, begun)
+    else:
+        serve(engine, batch, begun, profile.budget, NO_LIMIT)
+        if not batch.preempted:
+            _admit(engine, batch, NO_LIMIT, most_left=NO_LIMIT)
+    serve(engine, batch, decodes, limit, NO_LIMIT, decodes=True)
+    return batch
 
 
-def _victim(engine: Engine) -> Request:
-    if engine.knobs.policy == PRIORITY:  # max() keeps the first of equals
-        return max(engine.running, key=lambda running: (running.priority, running.arrival_s))
-    return engine.running[-1]
+def _prompts_may(engine: Engine, decodes: Sequence[Request], begun: Sequence[Request]) -> bool:
+    """Shares of time: prompts are computed while they had no more than theirs since both sides have had work."""
+    if engine.profile.time_share >= 1.0:
+        return True
+    engine.sharing = bool(decodes) and bool(begun or engine.waiting)
+    if not engine.sharing:
+        engine.shared_s = engine.prefill_s = 0.0
+        return True
+    return engine.prefill_s <= engine.profile.time_share * engine.shared_s
 
 
-def _preempt(engine: Engine, victim: Request) -> None:
-    engine.running.remove(victim)
-    engine.free += victim.blocks
-    victim.blocks = 0
-    victim.computed = 0
-    victim.mid_prefill = False
-    victim.preemptions += 1
-    enqueue(engine, victim, front=True)
+def _reserved_prompts(engine: Engine, batch: Batch, begun: Sequence[Request]) -> None:
+    """Begun prompts, then the queue, while seats and the blocks for everybody's whole future last. Who gets no
+    tokens lets the next one try, but keeps his reservation in this step."""
+    profile = engine.profile
+    unreserved = profile.num_blocks - sum(_whole_future(engine, request) for request in engine.running)
+    prompts = list(begun)
+    for request in engine.waiting:
+        unreserved -= _whole_future(engine, request)
+        if unreserved < 0 or len(engine.running) + len(prompts) - len(begun) >= profile.seats:
+            break
+        prompts.append(request)
+    left = [request.left for request in prompts]
+    for request, take in zip(prompts, _split(engine, left, profile.budget - batch.tokens), strict=True):
+        if take > 0:
+            if not request.running:
+                admit(engine, request)
+            give(engine, batch, request, take)
 
 
-def _advance(row: Row) -> None:
-    request = row.request
-    request.computed += row.tokens
-    request.mid_prefill = request.computed < request.known
-    row.emits = not request.mid_prefill
-    if row.emits:
-        request.in_flight += 1
+def _whole_future(engine: Engine, request: Request) -> int:
+    return blocks_for(engine, request.prompt + request.limit)
+
+
+def _split(engine: Engine, left: list[int], budget: int) -> list[int]:
+    """Tokens for each prompt. If all fit, all run whole."""
+    profile = engine.profile
+    if sum(left) <= budget:
+        return left
+    takes = [0] * len(left)
+    if not profile.chunked:
+        for place, want in enumerate(left):
+            if want > budget:
+                break
+            takes[place] = want
+            budget -= want
+    elif profile.equal_progress:
+        gave = True
+        while gave:
+            gave = False
+            for place, want in enumerate(left):
+                more = min(profile.unit, want - takes[place])
+                if 0 < more <= budget:
+                    takes[place] += more
+                    budget -= more
+                    gave = True
+    else:
+        for place, want in enumerate(left):
+            takes[place] = want if want <= budget else budget // profile.unit * profile.unit
+            budget -= takes[place]
+    return takes

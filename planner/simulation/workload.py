@@ -1,8 +1,7 @@
 """The requests of one run, checked, without those that could never be served, and with their queue order.
 
-A request needs KV for its prompt and all its outputs but the last (the last token is never read back). One that
-needs more blocks than the pool has would wait, or be preempted, for ever: it is rejected before the run and its
-index reported.
+A request that could never be admitted, or never again once it was preempted, would wait for ever
+(`Profile.possible`): it is rejected before the run and its index reported.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.simulation.arrays import Bools, Floats, Ints
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +27,7 @@ class Workload:
     arrival_s: Floats
     prompt_tokens: Ints
     output_tokens: Ints
+    max_tokens: Ints
     priority: Ints
     tie: Ints
 
@@ -43,12 +43,14 @@ def prepare(
     prompt_tokens: Ints,
     output_tokens: Ints,
     priority: Ints | None,
-    knobs: VllmKnobs,
+    profile: Profile,
     tie: Ints | None = None,
+    max_tokens: Ints | None = None,
 ) -> Workload:
     """Check the arrays (equal lengths, sorted finite arrivals from 0 on, at least one prompt and output token).
 
-    ValueError names what is wrong and the first position. `tie` defaults to the order of the arrays.
+    ValueError names what is wrong and the first position. `tie` defaults to the order of the arrays,
+    `max_tokens` to the outputs, which it must not be below.
     """
     arrival = np.ascontiguousarray(arrival_s, dtype=np.float64)
     prompt = np.ascontiguousarray(prompt_tokens, dtype=np.int64)
@@ -60,9 +62,11 @@ def prepare(
         else np.ascontiguousarray(priority, dtype=np.int64)
     )
     ties = np.arange(count, dtype=np.int64) if tie is None else np.ascontiguousarray(tie, dtype=np.int64)
+    limit = output if max_tokens is None else np.ascontiguousarray(max_tokens, dtype=np.int64)
     for name, array in (
         ("prompt_tokens", prompt),
         ("output_tokens", output),
+        ("max_tokens", limit),
         ("priority", order),
         ("tie", ties),
     ):
@@ -72,7 +76,8 @@ def prepare(
         _refuse(array < 1, f"{name} must be at least 1")
     _refuse(~np.isfinite(arrival) | (arrival < 0), "arrival_s must be finite and not negative")
     _refuse(np.diff(arrival, prepend=0.0) < 0, "arrival_s must be sorted")
-    possible = -(-(prompt + output - 1) // knobs.block_size) <= knobs.num_blocks
+    _refuse(limit < output, "max_tokens must not be below output_tokens")
+    possible = profile.possible(prompt, output, limit)
     kept = np.flatnonzero(possible)
     return Workload(
         total=count,
@@ -81,6 +86,7 @@ def prepare(
         arrival_s=arrival[kept],
         prompt_tokens=prompt[kept],
         output_tokens=output[kept],
+        max_tokens=limit[kept],
         priority=order[kept],
         tie=ties[kept],
     )

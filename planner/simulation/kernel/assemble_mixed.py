@@ -1,4 +1,4 @@
-"""Assembler A, compiled: vLLM V1's schedule, the rules of `reference_mixed` over flat arrays.
+"""Assembler A in order, compiled: the rules of `reference_mixed` over flat arrays.
 
 Two ways through the running requests. When all decodes get their token and the blocks suffice, nobody is preempted
 and the order of the list changes nothing: only the loose requests are looked at (`_brief_pass`). Otherwise, or
@@ -9,18 +9,12 @@ set has its one token, everybody else who got tokens has a row. Other assemblers
 
 from __future__ import annotations
 
-from planner.simulation.kernel.blocks import blocks_for, context_of, held_blocks
+from planner.simulation.kernel.blocks import blocks_for, context_of
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.queue import (
-    append_running,
-    enqueue_preempted,
-    pop_queue,
-    queue_head,
-    remove_running,
-)
-from planner.simulation.kernel.record import record_preempted
-from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, STEADY, WAITING, State
-from planner.simulation.kernel.steady import leave_steady, stall
+from planner.simulation.kernel.preempt import preempt, victim
+from planner.simulation.kernel.queue import append_running, pop_queue, queue_head
+from planner.simulation.kernel.rows import add_row, collect_loose
+from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, STEADY, State
 
 
 @compiled
@@ -65,19 +59,6 @@ def _chunk_cap(state: State) -> int:
     return cap if cap > 0 else NO_CAP
 
 
-@inlined
-def _add_row(state: State, position: int, take: int, cached: int, decode: bool) -> None:
-    now, request = state.now[0], state.requests[position]
-    request.stamp = now.schedules
-    request.take = take
-    row = state.rows[now.rows]
-    row.request = position
-    row.take = take
-    row.cached = cached
-    row.decode = 1 if decode else 0
-    now.rows += 1
-
-
 @compiled
 def _brief_pass(state: State, cap: int, defer: bool) -> int:
     """Serve the running requests if their order does not matter: returns how many mid-prefill requests got
@@ -102,8 +83,7 @@ def _brief_pass(state: State, cap: int, defer: bool) -> int:
             continue
         held = blocks_for(request.computed, knobs.block_size)
         need += blocks_for(request.computed + take, knobs.block_size) - held
-        decode = want == 1 and request.computed >= request.prompt
-        _add_row(state, position, take, request.computed, decode)
+        add_row(state, position, take)
         continued += request.mid_prefill
         budget -= take
     if need > now.free or (cut and not _loose_are_last(state)):
@@ -148,10 +128,10 @@ def _full_pass(state: State, cap: int, defer: bool) -> int:
         need = blocks_for(cached + take, knobs.block_size) - blocks_for(cached, knobs.block_size)
         lost = False
         while need > now.free and not lost:
-            victim = _victim(state)
+            worst = victim(state)
             following = request.next
-            _preempt(state, victim)
-            lost = victim == position
+            now.budget += preempt(state, worst)
+            lost = worst == position
         if lost and knobs.priority == 0:
             break
         if lost:
@@ -163,78 +143,13 @@ def _full_pass(state: State, cap: int, defer: bool) -> int:
             request.stamp = now.schedules
             request.take = take
         else:
-            _add_row(state, position, take, cached, want == 1 and cached >= request.prompt)
+            add_row(state, position, take)
         position = request.next
-    _collect_loose(state)
+    collect_loose(state)
     continued = 0
     for row in range(now.rows):
         continued += requests[state.rows[row].request].mid_prefill
     return continued
-
-
-@compiled
-def _collect_loose(state: State) -> None:
-    """After the walk: who is steady without a token is loose now, and the loose are listed in running order."""
-    now, requests = state.now[0], state.requests
-    now.loose = 0
-    position = now.head
-    while position >= 0:
-        if requests[position].state == STEADY and requests[position].stamp != now.schedules:
-            stall(state, position)
-        if requests[position].state == LOOSE:
-            state.loose[now.loose] = position
-            now.loose += 1
-        position = requests[position].next
-
-
-@compiled
-def _victim(state: State) -> int:
-    """fcfs: the last admitted; priority: the worst (priority, arrival), the first of equals."""
-    now, requests = state.now[0], state.requests
-    if state.knobs[0].priority == 0:
-        return int(now.tail)
-    victim = now.head
-    position = requests[victim].next
-    while position >= 0:
-        if requests[position].victim_rank > requests[victim].victim_rank:
-            victim = position
-        position = requests[position].next
-    return int(victim)
-
-
-@compiled
-def _preempt(state: State, position: int) -> None:
-    """Take everything from a running request; tokens it got in this schedule return to the budget."""
-    now, requests = state.now[0], state.requests
-    request = requests[position]
-    taken = request.take if request.stamp == now.schedules else 0
-    now.free += held_blocks(request, now.tick, taken, state.knobs[0].block_size)
-    now.budget += taken
-    if request.state == STEADY:
-        leave_steady(state, position)
-    elif taken > 0:
-        _drop_row(state, position)
-    now.mid_prefill -= request.mid_prefill
-    request.mid_prefill = 0
-    request.stamp = -1
-    request.computed = 0
-    request.state = WAITING
-    request.preemptions += 1
-    remove_running(state, position)
-    enqueue_preempted(state, position)
-    record_preempted(state, position)
-    now.preempted += 1
-
-
-@compiled
-def _drop_row(state: State, position: int) -> None:
-    now, rows = state.now[0], state.rows
-    at = 0
-    while rows[at].request != position:
-        at += 1
-    for later in range(at + 1, now.rows):
-        rows[later - 1] = rows[later]
-    now.rows -= 1
 
 
 @inlined
@@ -271,6 +186,6 @@ def _waiting_pass(state: State, cap: int, defer: bool) -> bool:
         take = min(want, cap, now.budget)
         now.free -= blocks_for(take, knobs.block_size)
         now.budget -= take
-        _add_row(state, position, take, 0, False)
+        add_row(state, position, take)
         admitted_prefill = admitted_prefill or want > 1
     return admitted_prefill

@@ -1,6 +1,7 @@
 """KV blocks: who holds how many, and how many the steady set needs next.
 
-A request holds exactly the blocks that its computed tokens fill, so holdings are never stored. A steady request
+A request holds exactly the blocks that its computed tokens fill (or those of its whole prompt, while that is being
+computed and the engine allocates it at once), so holdings are never stored. A steady request
 needs a new block every `block_size` ticks, always at the same phase; `crossings` counts the requests of each phase,
 and a decode-only step takes `crossings[phase]` blocks from the pool without looking at any request.
 """
@@ -8,7 +9,7 @@ and a decode-only step takes `crossings[phase]` blocks from the pool without loo
 from __future__ import annotations
 
 from planner.simulation.kernel.compiled import inlined
-from planner.simulation.kernel.state import EXHAUSTED, STEADY, Record
+from planner.simulation.kernel.state import EXHAUSTED, LOOSE, STEADY, Record
 
 
 @inlined
@@ -28,8 +29,10 @@ def crossing_phase(request: Record, block_size: int) -> int:
 
 
 @inlined
-def held_blocks(request: Record, tick: int, taken: int, block_size: int) -> int:
+def held_blocks(request: Record, tick: int, taken: int, block_size: int, whole_prompt: bool) -> int:
     """Blocks of a running request that got `taken` tokens in the schedule being made."""
+    if whole_prompt and request.state == LOOSE and (request.mid_prefill != 0 or request.computed == 0):
+        return blocks_for(request.prompt + request.emitted, block_size)
     if request.state == EXHAUSTED:
         return blocks_for(request.prompt + request.output - 1, block_size)
     if request.state == STEADY:

@@ -18,13 +18,15 @@ from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.outcome import DECODE
 
 
-@inlined
 def only_decodes(state: State) -> bool:
-    """May the schedule that is about to be made start a run? Its time is set and its arrivals are in."""
+    """May the schedule that is about to be made start a run? Its time is set and its arrivals are in.
+
+    Compiled once for each assembler (`entries`).
+    """
     now, knobs = state.now[0], state.knobs[0]
-    if now.steady == 0 or now.steady != now.running or now.steady > knobs.budget:
+    if now.steady == 0 or now.steady != now.running or now.steady > knobs.decode_limit:
         return False
-    if state.pending[0, 0] + state.pending[1, 0] > 0:
+    if state.pending[0, 0] + state.pending[1, 0] > 0 or now.gap_left > 0:
         return False
     return now.waiting == 0 or queue_is_shut(state)
 
@@ -40,8 +42,9 @@ def decode_run(state: State, model: StepTimeArrays, most: int) -> int:
     scheduled_s, end_s, end_before_s = now.scheduled_s, now.end_s, now.end_before_s
     busy_s, decode_s = now.busy_s, state.step_busy_s[DECODE]
     made = 0
+    now.paused = 0
     while made < most:
-        if crossings[now.phase] > now.free or wheel[(now.tick + 1) & (len(wheel) - 1)] >= 0:
+        if crossings[now.phase] + knobs.spare > now.free or wheel[(now.tick + 1) & (len(wheel) - 1)] >= 0:
             break
         if made > 0:
             if knobs.count_steps != 0:
@@ -78,6 +81,8 @@ def decode_run(state: State, model: StepTimeArrays, most: int) -> int:
         now.tick += 1
         now.phase = now.phase + 1 if now.phase + 1 < knobs.block_size else 0
         now.steady_context += now.steady
+        if knobs.ratio_decay > 0.0:
+            now.ratio = max(now.ratio - knobs.ratio_decay, knobs.least_ratio)
         made += 1
     if made > 0:
         now.end_before_s = end_before_s
@@ -94,6 +99,9 @@ def _count(state: State, made: int) -> None:
     now.schedules += made
     now.executed += made
     now.capacity_bound = 1 if now.waiting > 0 else 0
+    now.sharing = 0
+    now.shared_s = 0.0
+    now.prefill_s = 0.0
     now.least_free = min(now.least_free, now.free)
     state.step_counts[DECODE] += made
     now.computed_tokens += made * now.steady

@@ -11,7 +11,7 @@ from __future__ import annotations
 from calibration.steptime.scalar import StepTimeArrays
 from planner.simulation.kernel.assemble import assemble
 from planner.simulation.kernel.blocks import blocks_for
-from planner.simulation.kernel.compiled import compiled, entry, inlined
+from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.decode_run import decode_run, only_decodes
 from planner.simulation.kernel.queue import enqueue_new, forget_waiting, remove_running
 from planner.simulation.kernel.record import (
@@ -27,9 +27,10 @@ from planner.simulation.kernel.timing import time_step
 FINISHED, RECORD_FULL, STUCK, PAUSED = 0, 1, 2, 3
 
 
-@entry
 def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
     """Make schedules until all is done (FINISHED), the record's arrays are full, or so many were made (PAUSED).
+
+    Compiled once for each assembler (`entries`).
 
     STUCK cannot happen with requests that fit the pool; it is there so that a mistake ends.
     """
@@ -53,7 +54,7 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
             now.peak_running = now.running
         if now.free < now.least_free:
             now.least_free = now.free
-        if now.rows + now.steady == 0:
+        if now.rows == 0 and (now.steady == 0 or now.paused != 0):
             if _is_stuck(state):
                 return STUCK
             _empty_step(state)
@@ -110,7 +111,8 @@ def _is_stuck(state: State) -> bool:
     """Empty although somebody waits, with no result outstanding that could free anything."""
     now = state.now[0]
     outstanding = state.pending[0, 0] + state.pending[1, 0]
-    return bool(now.running + now.waiting > 0 and outstanding == 0 and now.preempted == 0)
+    waits = now.running + now.waiting > 0 and now.in_gap == 0
+    return bool(waits and outstanding == 0 and now.preempted == 0)
 
 
 @inlined
@@ -119,8 +121,9 @@ def _step(state: State, model: StepTimeArrays) -> None:
     seconds = time_step(state, model)
     if state.knobs[0].record != 0:
         record_step(state)
-    advance_steady(state)
-    finish_steady(state)
+    if now.paused == 0:
+        advance_steady(state)
+        finish_steady(state)
     if now.rows > 0:
         settle_rows(state, seconds)
     if now.loose > 0 or now.rows > now.admitted:
@@ -157,12 +160,15 @@ def _apply_results(state: State) -> None:
 
 @inlined
 def _release(state: State, position: int) -> None:
-    now, request = state.now[0], state.requests[position]
+    now, knobs, request = state.now[0], state.knobs[0], state.requests[position]
     now.finished += 1
+    now.shut = 0
     if request.state == EXHAUSTED:
         request.state = DONE
         remove_running(state, position)
-        now.free += blocks_for(request.prompt + request.output - 1, state.knobs[0].block_size)
+        now.free += blocks_for(request.prompt + request.output - 1, knobs.block_size)
+        if knobs.reserves != 0:
+            now.reserved -= blocks_for(request.prompt + request.limit, knobs.block_size)
     else:  # preempted meanwhile: it finishes in the queue
         request.state = DONE
         forget_waiting(state, position)

@@ -89,7 +89,7 @@ def _emit(state: State, position: int) -> None:
     request.last_token_s = now.end_s
     if request.emitted == request.output:
         _exhaust(state, position)
-    else:
+    elif now.paused == 0:
         join_steady(state, position)
 
 
@@ -119,7 +119,7 @@ def record_step(state: State) -> None:
     position = now.head
     while position >= 0:
         request = state.requests[position]
-        steady = request.state == STEADY
+        steady = request.state == STEADY and now.paused == 0
         if steady or request.stamp == now.schedules:
             row = state.recorded_rows[now.recorded_rows]
             row.request = position

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from planner.simulation.arrays import Ints
 from planner.simulation.gaps import GAP_BINS
-from planner.simulation.knobs import PRIORITY, VllmKnobs
+from planner.simulation.profile import ESTIMATES, MOST_ESTIMATED, NO_LIMIT, PREFILL_FIRST, RESERVES, Profile
 from planner.simulation.workload import Workload
 
 Records = NDArray[Any]
 Record = Any  # one element of Records: its fields are attributes in compiled code
 
 WAITING, LOOSE, STEADY, EXHAUSTED, DONE = 0, 1, 2, 3, 4
-NO_CAP = 1 << 60
+NO_CAP = NO_LIMIT
 
 REQUEST = np.dtype(
     [
@@ -43,24 +43,27 @@ REQUEST = np.dtype(
         ("stamp", np.int64),  # last schedule that gave it tokens
         ("prompt", np.int32),
         ("output", np.int32),
+        ("limit", np.int32),  # most outputs the client asked for
         ("computed", np.int32),
         ("emitted", np.int32),  # outside the steady set
         ("take", np.int32),  # tokens in schedule `stamp`
         ("state", np.int32),
         ("mid_prefill", np.int32),
         ("preemptions", np.int32),
-        ("next", np.int32),  # running list, in order of admission
+        ("next", np.int32),  # in the running list, in order of admission, or in the queue
         ("previous", np.int32),
         ("wheel_next", np.int32),  # requests that finish at the same tick
         ("wheel_previous", np.int32),
         ("queue_rank", np.int32),  # priority: place in the order of the queue
-        ("victim_rank", np.int32),  # priority: the largest is preempted
     ],
     align=True,
 )
 KNOBS = np.dtype(
     [
         ("host_gap_s", np.float64),
+        ("time_share", np.float64),
+        ("least_ratio", np.float64),
+        ("ratio_decay", np.float64),
         ("budget", np.int64),
         ("seats", np.int64),
         ("block_size", np.int64),
@@ -69,6 +72,21 @@ KNOBS = np.dtype(
         ("interval", np.int64),
         ("priority", np.int64),
         ("watermark_blocks", np.int64),
+        ("num_blocks", np.int64),
+        ("chunked", np.int64),
+        ("reserves", np.int64),
+        ("whole_prompt", np.int64),
+        ("spare", np.int64),  # free blocks that a decode asks for at least
+        ("fewest_outputs", np.int64),
+        ("decode_quota", np.int64),
+        ("decode_limit", np.int64),
+        ("unit", np.int64),
+        ("equal_progress", np.int64),
+        ("mixed", np.int64),
+        ("estimates", np.int64),
+        ("clips", np.int64),  # somebody's outputs are more than an estimate counts
+        ("gap", np.int64),
+        ("gap_least_decodes", np.int64),
         ("lag", np.int64),
         ("count_steps", np.int64),
         ("record", np.int64),
@@ -84,6 +102,9 @@ NOW = np.dtype(
         ("busy_s", np.float64),
         ("uncovered_s", np.float64),
         ("idle_late_s", np.float64),
+        ("shared_s", np.float64),  # shares of time: since prompts and decodes have had work together
+        ("prefill_s", np.float64),
+        ("ratio", np.float64),  # of the estimate
         ("schedules", np.int64),
         ("empty_schedules", np.int64),
         ("uncovered_steps", np.int64),
@@ -99,12 +120,15 @@ NOW = np.dtype(
         ("head", np.int64),
         ("tail", np.int64),
         ("waiting", np.int64),
-        ("next_new", np.int64),  # fcfs: the first arrival never admitted
-        ("queued", np.int64),  # entries of `queue`
+        ("first", np.int64),  # of the queue, -1: nobody waits; not kept by priority
+        ("last", np.int64),
+        ("queued", np.int64),  # priority: entries of `heap`
         ("tick", np.int64),
         ("phase", np.int64),  # tick modulo block size
         ("steady", np.int64),
         ("steady_context", np.int64),  # sum over the steady set
+        ("steady_to_come", np.int64),  # sum over the steady set of limit - emitted + tick
+        ("paused", np.int64),  # the steady set gets no token in this schedule
         ("longest", np.int64),  # largest context - tick in the steady set
         ("longest_stale", np.int64),
         ("mid_prefill", np.int64),
@@ -112,7 +136,15 @@ NOW = np.dtype(
         ("rows", np.int64),
         ("admitted", np.int64),  # first row admitted in this schedule
         ("budget", np.int64),  # what this schedule has left
+        ("tokens", np.int64),  # what it has given
         ("preempted", np.int64),  # in this schedule
+        ("all_served", np.int64),  # every decode has its token in this schedule
+        ("walked", np.int64),  # decodes were served one by one in this schedule
+        ("sharing", np.int64),  # prompts and decodes have work in this schedule
+        ("reserved", np.int64),  # blocks for the whole future of the running requests
+        ("shut", np.int64),  # nobody is admitted until a request leaves
+        ("gap_left", np.int64),
+        ("in_gap", np.int64),  # this schedule was of decodes only, by the cadence
         ("executed", np.int64),
         ("last_prefill_step", np.int64),
         ("capacity_bound", np.int64),
@@ -144,8 +176,9 @@ class State(NamedTuple):
     knobs: Records  # KNOBS[1]
     now: Records  # NOW[1]
     requests: Records  # REQUEST[N], by arrival
-    queue: Ints  # [N] fcfs: preempted requests, next one last; priority: a heap of queue ranks
+    heap: Ints  # [N] priority: the queue, a heap of queue ranks
     by_rank: Ints  # [N] priority: the request of a queue rank
+    victim_rank: Ints  # [N] priority: the largest is preempted
     loose: Ints  # [seats] in running order
     rows: Records  # ROW[seats] what this schedule gave to requests outside the steady set
     pending: Ints  # [2, seats + 1] exhausted in this schedule and the one before; entry 0 counts
@@ -162,17 +195,17 @@ class State(NamedTuple):
 
 
 def build(
-    workload: Workload, knobs: VllmKnobs, *, count_steps: bool, record: bool, host_gap_s: float
+    workload: Workload, profile: Profile, *, count_steps: bool, record: bool, host_gap_s: float
 ) -> State:
     """The state before the first schedule."""
     count = len(workload.arrival_s)
-    seats = max(1, min(knobs.max_num_seqs, count))
+    seats = max(1, min(profile.seats, count))
     wheel = 1 << int(workload.output_tokens.max(initial=1) + 1).bit_length()
     requests = np.zeros(count, dtype=REQUEST)
-    for name in ("arrival_s",):
-        requests[name] = getattr(workload, name)
+    requests["arrival_s"] = workload.arrival_s
     requests["prompt"] = workload.prompt_tokens
     requests["output"] = workload.output_tokens
+    requests["limit"] = np.minimum(workload.max_tokens, np.iinfo(np.int32).max)
     for name in (
         "first_scheduled_s",
         "first_token_s",
@@ -185,22 +218,25 @@ def build(
         requests[name] = -1
     by_rank = np.lexsort((workload.tie, workload.arrival_s, workload.priority)).astype(np.int64)
     requests["queue_rank"][by_rank] = np.arange(count)
-    requests["victim_rank"] = _dense_ranks(workload, by_rank)
     now = np.zeros(1, dtype=NOW)
-    now["free"] = now["least_free"] = knobs.num_blocks
-    now["head"] = now["tail"] = -1
+    now["free"] = now["least_free"] = profile.num_blocks
+    now["head"] = now["tail"] = now["first"] = now["last"] = -1
+    now["ratio"] = profile.ratio
     room = 2 * seats if record else 1
     return State(
-        knobs=_knobs(knobs, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s),
+        knobs=_knobs(
+            profile, workload, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s
+        ),
         now=now,
         requests=requests,
-        queue=np.zeros(count, dtype=np.int64),
+        heap=np.zeros(count, dtype=np.int64),
         by_rank=by_rank,
+        victim_rank=_dense_ranks(workload, by_rank),
         loose=np.zeros(seats, dtype=np.int64),
         rows=np.zeros(seats, dtype=ROW),
         pending=np.zeros((2, seats + 1), dtype=np.int64),
         wheel=np.full(wheel, -1, dtype=np.int64),
-        crossings=np.zeros(knobs.block_size, dtype=np.int64),
+        crossings=np.zeros(profile.block_size, dtype=np.int64),
         peaks=np.zeros(wheel, dtype=PEAK),
         gap_counts=np.zeros(GAP_BINS, dtype=np.int64),
         in_queue=np.zeros(4, dtype=np.int64),
@@ -212,18 +248,42 @@ def build(
     )
 
 
-def _knobs(knobs: VllmKnobs, seats: int, *, count_steps: bool, record: bool, host_gap_s: float) -> Records:
+def _knobs(
+    profile: Profile, workload: Workload, seats: int, *, count_steps: bool, record: bool, host_gap_s: float
+) -> Records:
     values = np.zeros(1, dtype=KNOBS)
+    for name in (
+        "time_share",
+        "least_ratio",
+        "ratio_decay",
+        "budget",
+        "block_size",
+        "threshold",
+        "adaptive",
+        "interval",
+        "watermark_blocks",
+        "num_blocks",
+        "chunked",
+        "whole_prompt",
+        "fewest_outputs",
+        "decode_quota",
+        "unit",
+        "equal_progress",
+        "mixed",
+        "gap",
+        "gap_least_decodes",
+        "lag",
+    ):
+        values[name] = getattr(profile, name)
     values["host_gap_s"] = host_gap_s
-    values["budget"] = knobs.max_num_batched_tokens
     values["seats"] = seats
-    values["block_size"] = knobs.block_size
-    values["threshold"] = knobs.long_prefill_token_threshold
-    values["adaptive"] = knobs.adaptive_threshold
-    values["interval"] = knobs.prefill_schedule_interval
-    values["priority"] = knobs.policy == PRIORITY
-    values["watermark_blocks"] = knobs.watermark_blocks
-    values["lag"] = knobs.async_scheduling
+    values["priority"] = profile.by_priority
+    values["reserves"] = profile.admission == RESERVES
+    values["estimates"] = profile.admission == ESTIMATES
+    values["spare"] = profile.spare_block
+    limited = profile.decodes_limited and profile.assembler != PREFILL_FIRST
+    values["decode_limit"] = profile.budget if limited else NO_LIMIT
+    values["clips"] = workload.max_tokens.max(initial=0) > MOST_ESTIMATED
     values["count_steps"] = count_steps
     values["record"] = record
     return values

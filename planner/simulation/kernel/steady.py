@@ -4,13 +4,22 @@ What a step needs of them is kept as sums: how many, their contexts' sum and max
 each phase. Who finishes next is read from a wheel (for each tick, the list of requests that finish there). The
 largest gap between two tokens of each is found when it leaves: `peaks` holds the gaps of past ticks that no later
 gap exceeds, so the largest since a tick is the first entry after it.
+
+A schedule that gives tokens to none of them pauses the set: no tick passes, so all numbers stay true. Who catches up
+in such a schedule has emitted later than the set and may not join it before a schedule in which the set advances.
 """
 
 from __future__ import annotations
 
 from planner.simulation.kernel.blocks import context_of, crossing_phase
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import LOOSE, STEADY, State
+from planner.simulation.kernel.state import LOOSE, STEADY, Record, State
+
+
+@inlined
+def emitted_of(request: Record, tick: int) -> int:
+    """Tokens that a steady request has emitted at `tick`, before the step."""
+    return int(request.output - (request.finish_tick - tick))
 
 
 @inlined
@@ -35,6 +44,7 @@ def join_steady(state: State, position: int) -> None:
         now.longest_stale = 0
     now.steady += 1
     now.steady_context += context
+    now.steady_to_come += request.limit - request.emitted + now.tick
 
 
 @inlined
@@ -54,7 +64,8 @@ def leave_steady(state: State, position: int) -> None:
     now.steady_context -= context
     if context - now.tick >= now.longest:
         now.longest_stale = 1
-    request.emitted = request.output - (request.finish_tick - now.tick)
+    request.emitted = emitted_of(request, now.tick)
+    now.steady_to_come -= request.limit - request.emitted + now.tick
     request.computed = request.prompt + request.emitted - 1
     request.last_token_s = now.steady_end_s
     request.max_gap_s = max(request.max_gap_s, _largest_gap_since(state, request.join_tick))

@@ -18,12 +18,13 @@ def time_step(state: State, model: StepTimeArrays) -> float:
     longest cmax), and for chunks the pairs P and the longest reach kvm.
     """
     now, knobs = state.now[0], state.knobs[0]
-    tokens = now.steady
-    decodes = now.steady
-    emitting = now.steady
-    contexts = now.steady_context
+    steady = now.steady if now.paused == 0 else 0
+    tokens = steady
+    decodes = steady
+    emitting = steady
+    contexts = now.steady_context if steady > 0 else 0
     longest = 0
-    if now.steady > 0:
+    if steady > 0:
         longest = (longest_context(state) if now.longest_stale != 0 else now.longest) + now.tick
     pairs = 0
     reach = 0
@@ -40,17 +41,18 @@ def time_step(state: State, model: StepTimeArrays) -> float:
         else:
             pairs += row.take * row.cached + row.take * (row.take + 1) // 2
             reach = max(reach, row.cached + row.take)
-    chunks = now.steady + now.rows - decodes
+    chunks = steady + now.rows - decodes
     kind = DECODE if chunks == 0 else (PREFILL if decodes == 0 else MIXED)
     reach = max(reach, longest) if chunks > 0 else 0
     state.step_counts[kind] += 1
     now.computed_tokens += tokens
     now.decode_rows += decodes
-    now.all_rows += now.steady + now.rows
+    now.all_rows += steady + now.rows
     if knobs.count_steps != 0:
         now.start_s = now.scheduled_s
         now.end_before_s = now.end_s
         now.end_s = now.scheduled_s
+        _note_share(state, 1.0, chunks)
         return 0.0
     seconds, covered = step_seconds(
         model,
@@ -66,9 +68,20 @@ def time_step(state: State, model: StepTimeArrays) -> float:
     now.start_s = max(now.scheduled_s, now.end_s)
     now.end_before_s = now.end_s
     now.end_s = now.start_s + seconds
+    _note_share(state, seconds, chunks)
     now.busy_s += seconds
     state.step_busy_s[kind] += seconds
     if not covered:
         now.uncovered_s += seconds
         now.uncovered_steps += 1
     return float(seconds)
+
+
+@inlined
+def _note_share(state: State, seconds: float, chunks: int) -> None:
+    """The account that shares of time are kept by (see `reference_mixed`)."""
+    now = state.now[0]
+    if now.sharing != 0:
+        now.shared_s += seconds
+        if chunks > 0:
+            now.prefill_s += seconds

@@ -8,7 +8,8 @@ import pytest
 from calibration.steptime.scalar import StepTimeArrays, linear_model
 from calibration.steptime.scalar import step_seconds as plain_step_seconds
 from planner.simulation import kernel, reference
-from planner.simulation.kernel.loop import PAUSED, advance
+from planner.simulation.kernel.entries import ADVANCE
+from planner.simulation.kernel.loop import PAUSED
 from planner.simulation.kernel.results import outcome
 from planner.simulation.kernel.state import build
 from planner.simulation.kernel.step_time import step_seconds
@@ -74,8 +75,9 @@ def test_a_run_can_be_paused_anywhere() -> None:
     arguments = random_workload(3).arguments()
     knobs, model = arguments["knobs"], arguments["step_time"]
     columns = [arguments[name] for name in ("arrival_s", "prompt_tokens", "output_tokens")]
-    workload = prepare(*columns, None, knobs)
-    state = build(workload, knobs, count_steps=False, record=False, host_gap_s=0.0)
+    workload = prepare(*columns, None, knobs.profile)
+    state = build(workload, knobs.profile, count_steps=False, record=False, host_gap_s=0.0)
+    advance = ADVANCE[knobs.profile.assembler]
     pauses = 0
     while advance(state, model, 7) == PAUSED:
         pauses += 1

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from calibration.steptime.scalar import StepTimeArrays, linear_model
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.knobs import (
+    Knobs,
+    OrcaKnobs,
+    PolicyKnobs,
+    PrefillFirstKnobs,
+    SarathiKnobs,
+    SglangKnobs,
+    TrtLlmKnobs,
+    VllmKnobs,
+)
 from planner.simulation.outcome import Outcome
 from planner.simulation.saturation import Load
 
@@ -19,17 +28,21 @@ class RandomWorkload:
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
     priority: np.ndarray | None
-    knobs: VllmKnobs
+    knobs: Knobs
     step_time: StepTimeArrays
     clock: str
     host_gap_s: float
     tie: np.ndarray | None
+    max_tokens: np.ndarray | None = None
 
     def arguments(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def random_workload(seed: int, most_requests: int = 60) -> RandomWorkload:
+ENGINES = ("vllm", "sglang", "trtllm", "sarathi", "orca", "prefill-first", "policy")
+
+
+def random_workload(seed: int, most_requests: int = 60, engine: str = "vllm") -> RandomWorkload:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, most_requests + 1))
     prompts = rng.integers(1, int(rng.choice([2, 12, 60, 400])), count)
@@ -42,19 +55,8 @@ def random_workload(seed: int, most_requests: int = 60) -> RandomWorkload:
     arrival = np.sort(rng.random(count) * span)
     if steps or rng.random() < 0.3:  # equal arrivals
         arrival = np.floor(arrival)
-    priority = rng.random() < 0.35
-    knobs = VllmKnobs(
-        max_num_batched_tokens=int(rng.choice([1, 4, 7, 16, 64, 256, 1024])),
-        max_num_seqs=int(rng.choice([1, 2, 4, 9, 24, 100])),
-        num_blocks=max(1, blocks),
-        block_size=block,
-        long_prefill_token_threshold=int(rng.choice([0, 0, 1, 3, 20, 100])),
-        adaptive_threshold=bool(rng.random() < 0.3),
-        prefill_schedule_interval=int(rng.choice([1, 1, 1, 2, 3, 5])),
-        policy="priority" if priority else "fcfs",
-        watermark=float(rng.choice([0.0, 0.0, 0.05, 0.3])),
-        async_scheduling=bool(rng.random() < 0.5),
-    )
+    knobs = random_knobs(engine, rng, max(1, blocks), block)
+    priority = getattr(knobs, "policy", "") == "priority"
     step_time = linear_model(
         float(rng.random()),
         token_s=float(rng.random() * 0.02),
@@ -74,6 +76,68 @@ def random_workload(seed: int, most_requests: int = 60) -> RandomWorkload:
         clock="steps" if steps else "seconds",
         host_gap_s=float(rng.choice([0.0, 0.001])),
         tie=rng.permutation(count) if rng.random() < 0.5 else None,
+        max_tokens=outputs + rng.integers(0, 40, count) if rng.random() < 0.3 else None,
+    )
+
+
+def random_knobs(engine: str, rng: np.random.Generator, blocks: int, block: int) -> Knobs:
+    budget = int(rng.choice([1, 4, 7, 16, 64, 256, 1024]))
+    seats = int(rng.choice([1, 2, 4, 9, 24, 100]))
+    lag = bool(rng.random() < 0.5)
+    if engine == "vllm":
+        return VllmKnobs(
+            max_num_batched_tokens=budget,
+            max_num_seqs=seats,
+            num_blocks=blocks,
+            block_size=block,
+            long_prefill_token_threshold=int(rng.choice([0, 0, 1, 3, 20, 100])),
+            adaptive_threshold=bool(rng.random() < 0.3),
+            prefill_schedule_interval=int(rng.choice([1, 1, 1, 2, 3, 5])),
+            policy=str(rng.choice(["fcfs", "fcfs", "priority"])),
+            watermark=float(rng.choice([0.0, 0.0, 0.05, 0.3])),
+            async_scheduling=lag,
+        )
+    if engine == "sglang":
+        return SglangKnobs(
+            chunked_prefill_size=block * max(1, budget // block),
+            max_running_requests=seats,
+            max_total_tokens=(blocks + 2 + blocks // 5) * block + int(rng.integers(0, block)),
+            page_size=block,
+            enable_mixed_chunk=bool(rng.random() < 0.5),
+            init_new_token_ratio=float(rng.choice([0.0, 0.05, 0.1, 0.3, 0.7])),
+            new_token_ratio_decay_steps=int(rng.choice([5, 600])),
+            prefill_decode_interval=int(rng.choice([0, 0, 0, 1, 3])),
+            prefill_decode_interval_min_bs=int(rng.choice([0, 2])),
+            overlap_schedule=lag,
+        )
+    if engine == "trtllm":
+        chunked = bool(rng.random() < 0.7)
+        return TrtLlmKnobs(
+            max_num_tokens=max(block, budget),
+            max_batch_size=seats,
+            num_blocks=blocks,
+            tokens_per_block=block,
+            enable_chunked_prefill=chunked,
+            context_chunking_policy=str(rng.choice(["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"])),
+            overlap_scheduler=lag,
+        )
+    watermark = int(rng.choice([0, 0, 1, 3]))
+    if engine == "sarathi":
+        return SarathiKnobs(budget, seats, blocks, block, watermark)
+    if engine == "prefill-first":
+        return PrefillFirstKnobs(budget if rng.random() < 0.5 else 1024, seats, blocks, block, watermark)
+    if engine == "orca":
+        longest = int(rng.choice([block, blocks * block, -(-blocks * block // 3)]))
+        return OrcaKnobs(seats, longest, blocks, block)
+    return PolicyKnobs(
+        max_num_batched_tokens=budget,
+        max_num_seqs=seats,
+        num_blocks=blocks,
+        block_size=block,
+        policy=str(rng.choice(["decode-first", "prefill-first", "fair-share"])),
+        prefill_share=float(rng.choice([0.1, 0.5, 0.9])),
+        share_of=str(rng.choice(["tokens", "time"])),
+        async_scheduling=lag,
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.simulation.knobs.checks import at_least, one_of
+from planner.simulation.profile import IN_ORDER, Profile
+
 FCFS = "fcfs"
 PRIORITY = "priority"
 POLICIES = (FCFS, PRIORITY)
@@ -31,21 +34,20 @@ class VllmKnobs:
     async_scheduling: bool = True
 
     def __post_init__(self) -> None:
-        for name in (
+        at_least(
+            self,
+            1,
             "max_num_batched_tokens",
             "max_num_seqs",
             "num_blocks",
             "block_size",
             "prefill_schedule_interval",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        )
         if self.long_prefill_token_threshold < 0:
             raise ValueError(
                 f"long_prefill_token_threshold must not be negative: {self.long_prefill_token_threshold}"
             )
-        if self.policy not in POLICIES:
-            raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {self.policy!r}")
+        one_of("policy", self.policy, POLICIES)
         if not 0.0 <= self.watermark < 1.0:
             raise ValueError(f"watermark must be in [0, 1), not {self.watermark}")
 
@@ -53,3 +55,19 @@ class VllmKnobs:
     def watermark_blocks(self) -> int:
         """Blocks an admission leaves free while something runs (the pool includes vLLM's reserved block)."""
         return int(self.watermark * (self.num_blocks + 1))
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(
+            assembler=IN_ORDER,
+            seats=self.max_num_seqs,
+            block_size=self.block_size,
+            num_blocks=self.num_blocks,
+            lag=int(self.async_scheduling),
+            budget=self.max_num_batched_tokens,
+            watermark_blocks=self.watermark_blocks,
+            by_priority=self.policy == PRIORITY,
+            threshold=self.long_prefill_token_threshold,
+            adaptive=self.adaptive_threshold,
+            interval=self.prefill_schedule_interval,
+        )

@@ -1,0 +1,36 @@
+"""Every engine's scheduling knobs under the engine's own names, checked where they are made.
+
+`profile` of each turns them into what the simulators read. Any of them goes into `simulate`.
+"""
+
+from planner.simulation.knobs.classic import OrcaKnobs, PrefillFirstKnobs, SarathiKnobs
+from planner.simulation.knobs.policy import (
+    DECODE_FIRST,
+    FAIR_SHARE,
+    PREFILL_FIRST,
+    SCHEDULING_POLICIES,
+    PolicyKnobs,
+)
+from planner.simulation.knobs.sglang import SglangKnobs
+from planner.simulation.knobs.tensorrt_llm import TrtLlmKnobs
+from planner.simulation.knobs.vllm import FCFS, POLICIES, PRIORITY, VllmKnobs
+
+Knobs = VllmKnobs | SglangKnobs | TrtLlmKnobs | SarathiKnobs | OrcaKnobs | PrefillFirstKnobs | PolicyKnobs
+
+__all__ = [
+    "DECODE_FIRST",
+    "FAIR_SHARE",
+    "FCFS",
+    "POLICIES",
+    "PREFILL_FIRST",
+    "PRIORITY",
+    "SCHEDULING_POLICIES",
+    "Knobs",
+    "OrcaKnobs",
+    "PolicyKnobs",
+    "PrefillFirstKnobs",
+    "SarathiKnobs",
+    "SglangKnobs",
+    "TrtLlmKnobs",
+    "VllmKnobs",
+]

@@ -1,0 +1,218 @@
+"""What both assemblers of the reference work on: requests, the two lists they stand in, and KV blocks.
+
+A request has `computed` tokens catching up with `known = prompt + generated`; with a result outstanding its token
+is "in flight" and counts as known. It holds the blocks its computed tokens fill or, where an admission allocates the
+whole prompt, those of all known tokens until they are computed. Tokens and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from planner.simulation.profile import Profile
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    index: int
+    arrival_s: float
+    prompt: int
+    output: int
+    limit: int  # most outputs the client asked for: what reservations and estimates count
+    priority: int
+    tie: int
+    computed: int = 0
+    generated: int = 0
+    in_flight: int = 0
+    blocks: int = 0
+    running: bool = False
+    mid_prefill: bool = False  # some known tokens were left uncomputed when it was last scheduled
+    preemptions: int = 0
+
+    @property
+    def emitted(self) -> int:
+        return self.generated + self.in_flight
+
+    @property
+    def known(self) -> int:
+        return self.prompt + self.emitted
+
+    @property
+    def left(self) -> int:
+        return self.known - self.computed
+
+    @property
+    def exhausted(self) -> bool:
+        """Its last token is in flight: nothing more to compute, but seat and blocks are still taken."""
+        return self.emitted >= self.output
+
+    @property
+    def decodes(self) -> bool:
+        return not (self.mid_prefill or self.exhausted)
+
+    @property
+    def queue_key(self) -> tuple[int, float, int]:
+        return self.priority, self.arrival_s, self.tie
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    request: Request
+    tokens: int
+    cached: int
+    decode: bool
+    emits: bool = False
+    was_mid_prefill: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    rows: list[Row] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    tokens: int = 0
+    served: set[int] = field(default_factory=set)  # indices of the rows' requests
+
+
+@dataclass(slots=True)
+class Engine:
+    profile: Profile
+    free: int
+    running: list[Request] = field(default_factory=list)
+    waiting: list[Request] = field(default_factory=list)
+    # assembler A, in order
+    executed: int = 0
+    last_prefill_step: int = 0
+    capacity_bound: bool = False
+    # assembler A, apart: prompts and decodes both have work, and time since they both have had
+    sharing: bool = False
+    shared_s: float = 0.0
+    prefill_s: float = 0.0
+    # assembler B
+    shut: bool = False  # nobody is admitted until a request leaves
+    ratio: float = 0.0
+    gap_left: int = 0
+
+
+def enqueue(engine: Engine, request: Request) -> None:
+    engine.waiting.append(request)
+    if engine.profile.by_priority:
+        engine.waiting.sort(key=lambda waiting: waiting.queue_key)
+
+
+def admit(engine: Engine, request: Request) -> None:
+    engine.waiting.remove(request)
+    engine.running.append(request)
+    request.running = True
+
+
+def blocks_for(engine: Engine, tokens: int) -> int:
+    return -(-tokens // engine.profile.block_size)
+
+
+def missing_blocks(engine: Engine, request: Request, take: int) -> int:
+    """Blocks to take from the pool before `take` more tokens of the request are computed."""
+    tokens = request.computed + take
+    if engine.profile.whole_prompt and (request.mid_prefill or request.computed == 0):
+        tokens = request.known
+    return blocks_for(engine, tokens) - request.blocks
+
+
+def give(engine: Engine, batch: Batch, request: Request, take: int) -> None:
+    """A row of the batch, and the blocks for it."""
+    missing = missing_blocks(engine, request, take)
+    request.blocks += missing
+    engine.free -= missing
+    decode = request.left == 1 and request.computed >= request.prompt
+    batch.rows.append(Row(request, take, request.computed, decode, was_mid_prefill=request.mid_prefill))
+    batch.served.add(request.index)
+    batch.tokens += take
+
+
+def serve(
+    engine: Engine, batch: Batch, requests: Sequence[Request], limit: int, most_each: int, *, decodes: bool = False
+) -> None:
+    """Give tokens to running requests, in order, until the batch holds `limit` tokens, preempting when blocks are
+    short. First come, first served: who is preempted for itself ends the pass."""
+    profile = engine.profile
+    for request in requests:
+        if not request.running or request.index in batch.served:
+            continue
+        take = min(request.left, most_each, limit - batch.tokens)
+        if take <= 0:
+            break
+        spare = 1 if decodes and profile.spare_block else 0
+        while max(missing_blocks(engine, request, take), spare) > engine.free and request.running:
+            preempt(engine, batch, victim(engine))
+        if request.running:
+            give(engine, batch, request, take)
+        elif not profile.by_priority:
+            break
+
+
+def victim(engine: Engine) -> Request:
+    if engine.profile.by_priority:  # max() keeps the first of equals
+        return max(engine.running, key=lambda running: (running.priority, running.arrival_s))
+    return engine.running[-1]
+
+
+def preempt(engine: Engine, batch: Batch, request: Request) -> None:
+    """Blocks, progress and seat are gone; tokens it got in this step leave the batch."""
+    if request.index in batch.served:
+        batch.tokens -= sum(row.tokens for row in batch.rows if row.request is request)
+        batch.rows = [row for row in batch.rows if row.request is not request]
+        batch.served.remove(request.index)
+    batch.preempted.append(request)
+    engine.running.remove(request)
+    engine.free += request.blocks
+    request.blocks = 0
+    request.computed = 0
+    request.running = False
+    request.mid_prefill = False
+    request.preemptions += 1
+    if engine.profile.by_priority or engine.profile.fewest_outputs:
+        enqueue(engine, request)
+    else:
+        engine.waiting.insert(0, request)
+
+
+def advance(batch: Batch, order: Sequence[Request]) -> None:
+    """The rows, in running order, move `computed` on; who has caught up emits a token, in flight until delivered."""
+    places = {id(request): place for place, request in enumerate(order)}
+    batch.rows.sort(key=lambda row: places[id(row.request)])
+    for row in batch.rows:
+        request = row.request
+        request.computed += row.tokens
+        request.mid_prefill = request.computed < request.known
+        row.emits = not request.mid_prefill
+        if row.emits:
+            request.in_flight += 1
+
+
+def note_time(engine: Engine, batch: Batch, seconds: float) -> None:
+    """The account that shares of time are kept by (see `reference_mixed`)."""
+    if not engine.sharing:
+        return
+    engine.shared_s += seconds
+    if any(not row.decode for row in batch.rows):
+        engine.prefill_s += seconds
+
+
+def deliver(engine: Engine, batch: Batch) -> int:
+    """Apply a step's result: tokens in flight become generated; finished requests leave. Returns how many did."""
+    finished = 0
+    for row in batch.rows:
+        if not row.emits:
+            continue
+        request = row.request
+        request.in_flight -= 1
+        request.generated += 1
+        if request.generated == request.output:
+            finished += 1
+            # preempted with its last token in flight, it finishes in the queue, without blocks
+            (engine.running if request.running else engine.waiting).remove(request)
+            engine.free += request.blocks
+            request.blocks = 0
+            request.running = False
+            engine.shut = False
+    return finished
