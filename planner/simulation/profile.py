@@ -24,7 +24,9 @@ NO_LIMIT = 1 << 40
 IN_ORDER, APART, PREFILL_FIRST = 0, 1, 2  # assembler
 FITS, RESERVES, ESTIMATES = 0, 1, 2  # what an admission asks of the KV pool
 MOST_ESTIMATED = 4096  # most tokens still to come of one request that an estimate counts
-STEPS_AHEAD = 20  # decode steps for each request that the ratio of the estimate allows after a shortage of blocks
+STEPS_AHEAD = (
+    20  # decode steps for each request that the ratio of the estimate allows after a shortage of blocks
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,9 @@ class Profile:
 
     # the queue
     by_priority: bool = False  # by (priority, arrival, tie), else first come, first served
-    fewest_outputs: bool = False  # victim: fewest outputs, to the queue's end; else the last admitted, to its front
+    fewest_outputs: bool = (
+        False  # victim: fewest outputs, to the queue's end; else the last admitted, to its front
+    )
 
     # assembler A, in order
     threshold: int = 0  # most tokens of one request while it is not alone; 0: no limit

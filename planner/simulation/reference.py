@@ -1,11 +1,11 @@
 """The simulator in plain Python: the oracle that the compiled kernel must equal bit for bit.
 
 Time. Synchronous: schedule k is made when step k-1 ends. With lag 1 (asynchronous or overlapped scheduling, the
-default of vLLM, SGLang and TensorRT-LLM) it is made when step k-2 ends and its work starts at max(schedule time, end of k-1), so results are applied one schedule late. Requests
-with arrival <= schedule time are visible. An empty schedule ends at max(schedule time, end of k-1) and costs
-nothing; with nothing to do, time jumps to the next arrival. Clock "steps" instead makes schedule k at time k, with
-arrivals given as step numbers: what recordings of real schedulers are compared by. Source: spec/schedulers.md
-"Time". All times in seconds (in the steps clock: step numbers).
+default of vLLM, SGLang and TensorRT-LLM) it is made when step k-2 ends and its work starts at max(schedule time, end
+of k-1), so results are applied one schedule late. Requests with arrival <= schedule time are visible. An empty
+schedule ends at max(schedule time, end of k-1) and costs nothing; with nothing to do, time jumps to the next arrival.
+Clock "steps" instead makes schedule k at time k, with arrivals given as step numbers: what recordings of real
+schedulers are compared by. Source: spec/schedulers.md "Time". All times in seconds (in the steps clock: step numbers).
 
 Order at one instant: results, then arrivals, then the schedule. Nothing here is fast; everything is meant to be
 read.
@@ -29,7 +29,16 @@ from planner.simulation.outcome import DECODE, MIXED, PREFILL, Outcome, StepReco
 from planner.simulation.profile import PREFILL_FIRST, Profile
 from planner.simulation.reference_mixed import assemble_mixed
 from planner.simulation.reference_prefill_first import assemble_prefill_first
-from planner.simulation.reference_requests import Batch, Engine, Request, Row, advance, deliver, enqueue, note_time
+from planner.simulation.reference_requests import (
+    Batch,
+    Engine,
+    Request,
+    Row,
+    advance,
+    deliver,
+    enqueue,
+    note_time,
+)
 from planner.simulation.workload import Workload, prepare
 
 StepSeconds = Callable[..., tuple[float, bool]]

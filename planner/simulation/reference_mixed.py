@@ -37,9 +37,7 @@ def _in_order(engine: Engine) -> Batch:
         and any(not request.mid_prefill for request in engine.running)
     )
     able = [
-        request
-        for request in engine.running
-        if not (request.exhausted or (defer and request.mid_prefill))
+        request for request in engine.running if not (request.exhausted or (defer and request.mid_prefill))
     ]
     serve(engine, batch, able, profile.budget, cap)
     admitted_prefill = False

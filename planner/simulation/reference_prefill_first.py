@@ -2,12 +2,13 @@
 
 With whole prompts (vLLM V0) the heads of the queue enter a batch while seats, blocks and the token budget last, and
 a decode that finds no free block preempts the last admitted. With chunks and an estimate (SGLang) one prompt at a
-time may be cut: it comes first in the next batch. A prompt is admitted when it fits beside what the running requests
-are estimated to need, a share (`ratio`) of their outputs still to come; once one is turned away, the queue is shut until
-a request leaves. When decodes run out of pages the estimate was too low: those with the fewest outputs go to
-the end of the queue and the ratio jumps; otherwise it falls a little with every decode step.
+time may be cut: it comes first in the next batch. A prompt is admitted when it fits beside what the running
+requests are estimated to need, a share (`ratio`) of their outputs still to come; once one is turned away, the queue
+is shut until a request leaves. When decodes run out of pages the estimate was too low: those with the fewest outputs
+go to the end of the queue and the ratio jumps; otherwise it falls a little with every decode step.
 
-The sum of the estimate is ratio times the whole number of tokens to come (SGLang adds the products one by one).
+The estimate is the ratio times the whole number of tokens to come (SGLang adds up the products one by one). Where
+SGLang would fail for want of pages, an unfinished prompt takes what there is, or goes back to the queue.
 Source: SGLang 0.5.23 and Sarathi-Serve 96f99117, as in spec/schedulers.md "Exact rules". Tokens, blocks (pages).
 """
 

@@ -130,7 +130,13 @@ def give(engine: Engine, batch: Batch, request: Request, take: int) -> None:
 
 
 def serve(
-    engine: Engine, batch: Batch, requests: Sequence[Request], limit: int, most_each: int, *, decodes: bool = False
+    engine: Engine,
+    batch: Batch,
+    requests: Sequence[Request],
+    limit: int,
+    most_each: int,
+    *,
+    decodes: bool = False,
 ) -> None:
     """Give tokens to running requests, in order, until the batch holds `limit` tokens, preempting when blocks are
     short. First come, first served: who is preempted for itself ends the pass."""

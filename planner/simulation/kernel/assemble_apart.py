@@ -92,17 +92,17 @@ def _missing(state: State, position: int, take: int) -> int:
 
 @compiled
 def _begun(state: State) -> None:
-    """Prompts that were begun, in order."""
+    """Prompts that were begun, in order; whoever loses his place for them comes later in it."""
     now, knobs = state.now[0], state.knobs[0]
-    for at in range(now.loose):
+    at = 0
+    while at < now.loose:
         position = state.loose[at]
         request = state.requests[position]
-        if request.state != LOOSE or request.mid_prefill == 0:
+        at += 1
+        if request.mid_prefill == 0:
             continue
         take = min(request.prompt + request.emitted - request.computed, knobs.budget - now.tokens)
-        if take <= 0:
-            return
-        if make_room(state, position, _missing(state, position, take)):
+        if take <= 0 or make_room(state, position, _missing(state, position, take)):
             return
         _give(state, position, take)
 
@@ -125,7 +125,9 @@ def _admit(state: State) -> None:
         known = request.prompt + request.emitted
         watermark = knobs.watermark_blocks if now.running > 0 else 0
         left = knobs.budget - now.tokens
-        if blocks_for(known, knobs.block_size) + watermark > now.free or (knobs.chunked == 0 and known > left):
+        if blocks_for(known, knobs.block_size) + watermark > now.free or (
+            knobs.chunked == 0 and known > left
+        ):
             return
         pop_queue(state)
         append_running(state, position)

@@ -27,7 +27,7 @@ def new_blocks(state: State) -> int:
     need = state.crossings[now.phase]
     for at in range(now.loose):
         request = requests[state.loose[at]]
-        if request.state == LOOSE and request.mid_prefill == 0:
+        if request.mid_prefill == 0:
             need += blocks_for(request.computed + 1, knobs.block_size)
             need -= blocks_for(request.computed, knobs.block_size)
     return int(need)
@@ -42,8 +42,7 @@ def serve_all(state: State, need: int) -> None:
     now.all_served = 1
     for at in range(now.loose):
         position = state.loose[at]
-        request = requests[position]
-        if request.state == LOOSE and request.mid_prefill == 0:
+        if requests[position].mid_prefill == 0:
             add_row(state, position, 1)
             now.tokens += 1
 

@@ -6,7 +6,7 @@ from planner.simulation.kernel.blocks import held_blocks
 from planner.simulation.kernel.compiled import compiled
 from planner.simulation.kernel.queue import enqueue_preempted, remove_running
 from planner.simulation.kernel.record import record_preempted
-from planner.simulation.kernel.rows import drop_row
+from planner.simulation.kernel.rows import drop_row, forget_loose
 from planner.simulation.kernel.state import STEADY, WAITING, State
 from planner.simulation.kernel.steady import leave_steady
 
@@ -38,8 +38,10 @@ def preempt(state: State, position: int) -> int:
     now.free += held_blocks(request, now.tick, taken, knobs.block_size, knobs.whole_prompt != 0)
     if request.state == STEADY:
         leave_steady(state, position)
-    elif taken > 0:
-        drop_row(state, position)
+    else:
+        forget_loose(state, position)
+        if taken > 0:
+            drop_row(state, position)
     now.mid_prefill -= request.mid_prefill
     request.mid_prefill = 0
     request.stamp = -1

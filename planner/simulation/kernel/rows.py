@@ -33,6 +33,19 @@ def drop_row(state: State, position: int) -> None:
 
 
 @compiled
+def forget_loose(state: State, position: int) -> None:
+    """Whoever was admitted in this schedule is not in the list yet."""
+    now, loose = state.now[0], state.loose
+    at = 0
+    while at < now.loose and loose[at] != position:
+        at += 1
+    if at < now.loose:
+        for later in range(at + 1, now.loose):
+            loose[later - 1] = loose[later]
+        now.loose -= 1
+
+
+@compiled
 def collect_loose(state: State) -> None:
     """After the running list was walked: who is steady without a token is loose now, and the loose are listed in
     running order."""

@@ -224,9 +224,7 @@ def build(
     now["ratio"] = profile.ratio
     room = 2 * seats if record else 1
     return State(
-        knobs=_knobs(
-            profile, workload, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s
-        ),
+        knobs=_knobs(profile, workload, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s),
         now=now,
         requests=requests,
         heap=np.zeros(count, dtype=np.int64),

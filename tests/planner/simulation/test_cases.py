@@ -100,7 +100,7 @@ def test_preempted_requests_are_compared_as_sets() -> None:
     [
         (b"nonsense\n", "line 1: not a scheduler case"),
         (b"[1, 2]\n", "line 1: not a scheduler case"),
-        (b'{"engine": "sglang"}\n', "line 1: engine 'sglang' is not simulated"),
+        (b'{"engine": "nano_vllm"}\n', "line 1: engine 'nano_vllm' is not simulated"),
         (b"\xff\xfe\n", "cannot read"),
         (b'{"engine": "vllm", "knobs": {}}\n', "line 1: not a scheduler case"),
     ],

@@ -48,10 +48,14 @@ def random_workload(seed: int, most_requests: int = 60, engine: str = "vllm") ->
     prompts = rng.integers(1, int(rng.choice([2, 12, 60, 400])), count)
     outputs = rng.integers(1, int(rng.choice([2, 8, 40, 150])), count)
     block = int(rng.choice([1, 2, 4, 8, 16, 3]))
-    largest = int(np.max(-(-(prompts + outputs - 1) // block)))
-    blocks = int(largest * rng.choice([0.8, 1.0, 1.2, 2.0, 5.0, 100.0])) + int(rng.integers(0, 3))
     steps = rng.random() < 0.2
     span = float(rng.choice([0.0, 5.0, 40.0, 300.0, 3000.0]))
+    room = float(rng.choice([0.8, 1.0, 1.2, 2.0, 5.0, 100.0]))
+    if engine == "sglang" and rng.random() < 0.5:  # what makes an estimate too low
+        prompts, outputs = rng.integers(1, 12, count), rng.integers(40, 150, count)
+        span, room = 20.0, float(rng.choice([1.2, 2.0, 3.0]))
+    largest = int(np.max(-(-(prompts + outputs - 1) // block)))
+    blocks = int(largest * room) + int(rng.integers(0, 3))
     arrival = np.sort(rng.random(count) * span)
     if steps or rng.random() < 0.3:  # equal arrivals
         arrival = np.floor(arrival)
@@ -100,11 +104,11 @@ def random_knobs(engine: str, rng: np.random.Generator, blocks: int, block: int)
     if engine == "sglang":
         return SglangKnobs(
             chunked_prefill_size=block * max(1, budget // block),
-            max_running_requests=seats,
+            max_running_requests=seats if rng.random() < 0.3 else 24,
             max_total_tokens=(blocks + 2 + blocks // 5) * block + int(rng.integers(0, block)),
             page_size=block,
             enable_mixed_chunk=bool(rng.random() < 0.5),
-            init_new_token_ratio=float(rng.choice([0.0, 0.05, 0.1, 0.3, 0.7])),
+            init_new_token_ratio=float(rng.choice([0.0, 0.0, 0.0, 0.05, 0.1, 0.7])),
             new_token_ratio_decay_steps=int(rng.choice([5, 600])),
             prefill_decode_interval=int(rng.choice([0, 0, 0, 1, 3])),
             prefill_decode_interval_min_bs=int(rng.choice([0, 2])),
@@ -127,8 +131,8 @@ def random_knobs(engine: str, rng: np.random.Generator, blocks: int, block: int)
     if engine == "prefill-first":
         return PrefillFirstKnobs(budget if rng.random() < 0.5 else 1024, seats, blocks, block, watermark)
     if engine == "orca":
-        longest = int(rng.choice([block, blocks * block, -(-blocks * block // 3)]))
-        return OrcaKnobs(seats, longest, blocks, block)
+        longest = -(-blocks * block // int(rng.choice([1, 1, 2])))
+        return OrcaKnobs(seats, longest, blocks * int(rng.choice([1, 3, 10])), block)
     return PolicyKnobs(
         max_num_batched_tokens=budget,
         max_num_seqs=seats,
