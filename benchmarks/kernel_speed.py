@@ -3,7 +3,8 @@
 100,000 chat requests (prompts lognormal, median 512, sigma 1.0, cut at 4,096; outputs lognormal, median 200, sigma
 0.7, cut at 1,024; Poisson arrivals), every step priced by a step-time model fitted to samples (hull, check model
 and staircase included), all outcomes recorded. Then the same with a KV pool so small that requests are preempted
-all the time, and long outputs in which nearly all steps are decode-only. The last line is one JSON object.
+all the time, and long outputs in which nearly all steps are decode-only. Then the chat under the other engines'
+rules. The last line is one JSON object.
 
     python -m benchmarks.kernel_speed [--requests 100000] [--repeats 3]
 """
@@ -19,7 +20,16 @@ import numpy as np
 
 from calibration.steptime import Chunk, StepSample, StepShape, StepTimeArrays, fit
 from planner.simulation import kernel
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.knobs import (
+    EQUAL_PROGRESS,
+    Knobs,
+    PolicyKnobs,
+    PrefillFirstKnobs,
+    SarathiKnobs,
+    SglangKnobs,
+    TrtLlmKnobs,
+    VllmKnobs,
+)
 from planner.simulation.outcome import Outcome
 
 SEED = 20_260_101
@@ -73,7 +83,7 @@ def made_up_s(shape: StepShape) -> float:
     return 2e-3 + (weights_s**4 + matmul_s**4) ** 0.25 + 2e-6 * rows + attention_s
 
 
-def measure(name: str, load: Load, knobs: VllmKnobs, repeats: int, model: StepTimeArrays) -> dict[str, float]:
+def measure(name: str, load: Load, knobs: Knobs, repeats: int, model: StepTimeArrays) -> dict[str, float]:
     """Best of `repeats`: the machine may be shared, and nothing makes a run faster than it is."""
     seconds = []
     for _ in range(repeats):
@@ -106,14 +116,36 @@ def main() -> None:
     arguments = parser.parse_args()
     start = time.process_time()
     kernel.warm_up()
-    print(f"kernel ready after {time.process_time() - start:.2f} CPU-s (compiled, or loaded from its cache)")
+    print(
+        f"vLLM's kernel ready after {time.process_time() - start:.2f} CPU-s (compiled, or loaded from its cache)"
+    )
+    start = time.process_time()
+    kernel.warm_up(SarathiKnobs(1, 1, 1), SglangKnobs(1, 1, 100))
+    print(f"the other two after {time.process_time() - start:.2f} CPU-s")
     model, load = step_time(), chat(arguments.requests)
     long = long_outputs(max(1, arguments.requests // 5))
-    runs = {
+    runs: dict[str, tuple[Load, Knobs]] = {
         "chat, asynchronous": (load, VllmKnobs(8192, 256, num_blocks=30_000)),
         "chat, synchronous": (load, VllmKnobs(8192, 256, num_blocks=30_000, async_scheduling=False)),
         "chat, preempting": (load, VllmKnobs(8192, 256, num_blocks=2_300)),
         "long outputs": (long, VllmKnobs(8192, 256, num_blocks=200_000)),
+        "chat, sglang": (load, SglangKnobs(8192, 256, 480_000)),
+        "chat, sglang mixed": (load, SglangKnobs(8192, 256, 480_000, enable_mixed_chunk=True)),
+        "chat, sglang short of pages": (load, SglangKnobs(8192, 256, 36_800, init_new_token_ratio=0.1)),
+        "chat, trtllm": (load, TrtLlmKnobs(8192, 256, 15_000, enable_chunked_prefill=True)),
+        "chat, trtllm equal progress": (
+            load,
+            TrtLlmKnobs(
+                8192, 256, 15_000, enable_chunked_prefill=True, context_chunking_policy=EQUAL_PROGRESS
+            ),
+        ),
+        "chat, sarathi": (load, SarathiKnobs(2048, 256, 30_000)),
+        "chat, prefill first": (load, PrefillFirstKnobs(8192, 256, 30_000)),
+        "chat, fair share": (load, PolicyKnobs(2048, 256, 30_000, policy="fair-share")),
+        "chat, fair share of time": (
+            load,
+            PolicyKnobs(2048, 256, 30_000, policy="fair-share", share_of="time"),
+        ),
     }
     results = {
         name: measure(name, requests, knobs, arguments.repeats, model)

@@ -9,22 +9,28 @@ from planner.simulation.knobs.policy import (
     FAIR_SHARE,
     PREFILL_FIRST,
     SCHEDULING_POLICIES,
+    TIME,
+    TOKENS,
     PolicyKnobs,
 )
 from planner.simulation.knobs.sglang import SglangKnobs
-from planner.simulation.knobs.tensorrt_llm import TrtLlmKnobs
+from planner.simulation.knobs.tensorrt_llm import EQUAL_PROGRESS, FIRST_COME_FIRST_SERVED, TrtLlmKnobs
 from planner.simulation.knobs.vllm import FCFS, POLICIES, PRIORITY, VllmKnobs
 
 Knobs = VllmKnobs | SglangKnobs | TrtLlmKnobs | SarathiKnobs | OrcaKnobs | PrefillFirstKnobs | PolicyKnobs
 
 __all__ = [
     "DECODE_FIRST",
+    "EQUAL_PROGRESS",
     "FAIR_SHARE",
     "FCFS",
+    "FIRST_COME_FIRST_SERVED",
     "POLICIES",
     "PREFILL_FIRST",
     "PRIORITY",
     "SCHEDULING_POLICIES",
+    "TIME",
+    "TOKENS",
     "Knobs",
     "OrcaKnobs",
     "PolicyKnobs",

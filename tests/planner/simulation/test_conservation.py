@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from calibration.steptime.scalar import linear_model
 from planner.simulation import kernel
 from planner.simulation.knobs import VllmKnobs
 from planner.simulation.outcome import Outcome
+from planner.simulation.profile import PREFILL_FIRST, Profile
+from tests.planner.simulation.workloads import ENGINES, random_workload
 
 REQUEST = st.tuples(st.floats(0, 30), st.integers(1, 60), st.integers(1, 30), st.integers(0, 2))
 KNOBS = st.builds(
@@ -38,7 +41,7 @@ def test_tokens_blocks_and_seats_are_conserved(
     outcome = kernel.simulate(arrival, prompts, outputs, priority, knobs, model, record_steps=True)
     impossible = -(-(prompts + outputs - 1) // knobs.block_size) > knobs.num_blocks
     np.testing.assert_array_equal(outcome.rejected, np.flatnonzero(impossible))
-    computed = check_steps(outcome, knobs)
+    computed = check_steps(outcome, knobs.profile)
     served = outcome.served
     assert computed == dict.fromkeys(np.flatnonzero(served).tolist(), 0)  # all were released
     needed = int((prompts + outputs - 1)[served].sum())
@@ -49,43 +52,78 @@ def test_tokens_blocks_and_seats_are_conserved(
     check_times(outcome)
 
 
-def check_steps(outcome: Outcome, knobs: VllmKnobs) -> dict[int, int]:
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 1 << 32))
+def test_every_engine_conserves_tokens_blocks_and_seats(engine: str, seed: int) -> None:
+    arguments = random_workload(seed, 20, engine).arguments()
+    outcome = kernel.simulate(**arguments, record_steps=True)
+    computed = check_steps(outcome, arguments["knobs"].profile)
+    served = outcome.served
+    assert computed == dict.fromkeys(np.flatnonzero(served).tolist(), 0)
+    needed = int((outcome.prompt_tokens + outcome.output_tokens - 1)[served].sum())
+    assert outcome.computed_tokens == needed or outcome.preemptions.sum() > 0
+    assert outcome.gap_counts.sum() == (outcome.output_tokens[served] - 1).sum()
+
+
+def check_steps(outcome: Outcome, profile: Profile) -> dict[int, int]:
     """Replay the record: progress is gapless, blocks are what is held, seats and budget are kept to.
 
     Returns each request's tokens in the pool at the end.
     """
     record = outcome.record
     assert record is not None
-    computed = dict.fromkeys(np.flatnonzero(outcome.served).tolist(), 0)
+    requests = np.flatnonzero(outcome.served).tolist()
+    computed, emitted = dict.fromkeys(requests, 0), dict.fromkeys(requests, 0)
+    begun: set[int] = set()  # in the middle of a prompt, or of a recompute
     seated: set[int] = set()
     finished: list[set[int]] = []
     for k in range(len(record.free_blocks)):
-        due = len(finished) - 1 - int(knobs.async_scheduling)
+        due = len(finished) - 1 - profile.lag
         for request in finished[due] if due >= 0 else ():
             computed[request] = 0
             seated.discard(request)
-        for request in record.preempted[
-            record.preempted_offsets[k] : record.preempted_offsets[k + 1]
-        ].tolist():
+        lost = slice(record.preempted_offsets[k], record.preempted_offsets[k + 1])
+        for request in record.preempted[lost].tolist():
             assert request in seated
             computed[request] = 0
             seated.discard(request)
+            begun.discard(request)
         finished.append(set())
         rows = range(record.offsets[k], record.offsets[k + 1])
-        assert record.tokens[rows].sum() <= knobs.max_num_batched_tokens
+        decodes = int(record.decode[rows].sum())
+        check_budget(profile, int(record.tokens[rows].sum()) - decodes, decodes)
         for row in rows:
             request = int(record.request[row])
             assert record.cached[row] == computed[request]
             computed[request] += int(record.tokens[row])
             seated.add(request)
-            if computed[request] == outcome.prompt_tokens[request] + outcome.output_tokens[request] - 1:
+            begun.add(request)
+            if computed[request] == outcome.prompt_tokens[request] + emitted[request]:
+                emitted[request] += 1
+                begun.discard(request)
+            if emitted[request] == outcome.output_tokens[request]:
                 finished[-1].add(request)
-        assert len(seated) <= knobs.max_num_seqs
-        held = sum(-(-tokens // knobs.block_size) for tokens in computed.values())
-        assert record.free_blocks[k] == knobs.num_blocks - held >= 0
+        assert len(seated) <= profile.seats
+        held = 0
+        for request, tokens in computed.items():
+            known = outcome.prompt_tokens[request] + emitted[request]
+            held += -(-(known if profile.whole_prompt and request in begun else tokens) // profile.block_size)
+        assert record.free_blocks[k] == profile.num_blocks - held >= 0
     for request in set().union(*finished):
         computed[request] = 0
     return computed
+
+
+def check_budget(profile: Profile, chunks: int, decodes: int) -> None:
+    if profile.assembler == PREFILL_FIRST:
+        assert chunks <= profile.budget
+        # the last token of a recompute counts as a decode wherever it is computed
+        assert profile.mixed or chunks == 0 or decodes <= 1
+    elif profile.decodes_limited:
+        assert chunks + decodes <= profile.budget
+    else:
+        assert chunks <= max(0, profile.budget - decodes)
 
 
 def check_times(outcome: Outcome) -> None:
