@@ -16,7 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.simulation.profile import IN_ORDER, NO_LIMIT, RESERVES
-from planner.simulation.reference_requests import Batch, Engine, Request, admit, blocks_for, give, serve
+from planner.simulation.reference_requests import (
+    Batch,
+    Engine,
+    Request,
+    admit,
+    blocks_for,
+    give,
+    missing_blocks,
+    serve,
+)
 
 
 def assemble_mixed(engine: Engine) -> Batch:
@@ -60,14 +69,19 @@ def _chunk_cap(engine: Engine) -> int:
     return cap or NO_LIMIT
 
 
-def _admit(engine: Engine, batch: Batch, cap: int, most_left: int) -> bool:
-    """Admit from the head of the queue, no overtaking; False unless one had more than one token to compute."""
+def _admit(engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: int = 0) -> bool:
+    """Admit from the head of the queue, no overtaking, leaving blocks that others will need in this step.
+
+    False unless somebody had more than one token to compute.
+    """
     profile = engine.profile
     admitted_prefill = False
     while engine.waiting and batch.tokens < profile.budget and len(engine.running) < profile.seats:
         request = engine.waiting[0]
         watermark = profile.watermark_blocks if engine.running else 0
-        if request.left > most_left or blocks_for(engine, request.known) + watermark > engine.free:
+        if request.left > most_left:
+            break
+        if blocks_for(engine, request.known) + watermark + kept_free > engine.free:
             break
         if not profile.chunked and request.left > profile.budget - batch.tokens:
             break
@@ -94,7 +108,9 @@ def _apart(engine: Engine) -> Batch:
     else:
         serve(engine, batch, begun, profile.budget, NO_LIMIT)
         if not batch.preempted:
-            _admit(engine, batch, NO_LIMIT, most_left=NO_LIMIT)
+            waiting = [decode for decode in decodes if decode.index not in batch.served]
+            kept_free = sum(missing_blocks(engine, decode, 1) for decode in waiting)
+            _admit(engine, batch, NO_LIMIT, NO_LIMIT, kept_free)
     serve(engine, batch, decodes, limit, NO_LIMIT, decodes=True)
     return batch
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.decodes import count_decodes, make_room, serve_decodes
+from planner.simulation.kernel.decodes import count_decodes, make_room, serve_decodes, unserved_blocks
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head, take_from_queue
 from planner.simulation.kernel.rows import add_row, collect_loose
 from planner.simulation.kernel.state import LOOSE, State
@@ -117,17 +117,18 @@ def _give(state: State, position: int, take: int) -> None:
 
 @compiled
 def _admit(state: State) -> None:
-    """Admit from the head of the queue, no overtaking."""
+    """Admit from the head of the queue, no overtaking, leaving the blocks that decodes still need."""
     now, knobs = state.now[0], state.knobs[0]
+    kept_free = unserved_blocks(state) if now.waiting > 0 else 0
     while now.waiting > 0 and now.tokens < knobs.budget and now.running < knobs.seats:
         position = queue_head(state)
         request = state.requests[position]
         known = request.prompt + request.emitted
-        watermark = knobs.watermark_blocks if now.running > 0 else 0
         left = knobs.budget - now.tokens
-        if blocks_for(known, knobs.block_size) + watermark > now.free or (
-            knobs.chunked == 0 and known > left
-        ):
+        needed = blocks_for(known, knobs.block_size) + kept_free
+        if now.running > 0:
+            needed += knobs.watermark_blocks
+        if needed > now.free or (knobs.chunked == 0 and known > left):
             return
         pop_queue(state)
         append_running(state, position)

@@ -34,6 +34,28 @@ def new_blocks(state: State) -> int:
 
 
 @compiled
+def unserved_blocks(state: State) -> int:
+    """Blocks that the decodes without a token in this schedule need for their next one."""
+    now, knobs, requests = state.now[0], state.knobs[0], state.requests
+    if now.all_served != 0:
+        return 0
+    if now.walked == 0:
+        return new_blocks(state)
+    need = 0
+    position = now.head
+    while position >= 0:
+        request = requests[position]
+        steady = request.state == STEADY
+        if request.stamp != now.schedules and (
+            steady or (request.state == LOOSE and request.mid_prefill == 0)
+        ):
+            cached = context_of(request, now.tick) if steady else request.computed
+            need += blocks_for(cached + 1, knobs.block_size) - blocks_for(cached, knobs.block_size)
+        position = request.next
+    return int(need)
+
+
+@compiled
 def serve_all(state: State, need: int) -> None:
     """One token for every decode; `need` are the blocks for them, and they are there."""
     now, requests = state.now[0], state.requests
