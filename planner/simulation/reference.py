@@ -26,19 +26,9 @@ from planner.simulation.gaps import GAP_BINS, gap_bin
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.knobs import Knobs
 from planner.simulation.outcome import DECODE, MIXED, PREFILL, Outcome, StepRecord
-from planner.simulation.profile import PREFILL_FIRST, Profile
-from planner.simulation.reference_mixed import assemble_mixed
-from planner.simulation.reference_prefill_first import assemble_prefill_first
-from planner.simulation.reference_requests import (
-    Batch,
-    Engine,
-    Request,
-    Row,
-    advance,
-    deliver,
-    enqueue,
-    note_time,
-)
+from planner.simulation.profile import Profile
+from planner.simulation.reference_requests import Batch, Engine, Request, Row, deliver, enqueue, note_time
+from planner.simulation.reference_schedule import schedule
 from planner.simulation.workload import Workload, prepare
 
 StepSeconds = Callable[..., tuple[float, bool]]
@@ -77,9 +67,9 @@ def simulate(
                 workload.arrival_s.tolist(),
                 workload.prompt_tokens.tolist(),
                 workload.output_tokens.tolist(),
-                workload.max_tokens.tolist(),
                 workload.priority.tolist(),
                 workload.tie.tolist(),
+                workload.max_tokens.tolist(),
                 strict=True,
             )
         )
@@ -141,7 +131,7 @@ def _loop(run: _Run) -> None:
         if not (engine.running or engine.waiting or run.count_steps):
             now = _jump(run, now)
             _arrive(run, now)
-        step = _Step(_schedule(engine), engine.free, now)
+        step = _Step(schedule(engine), engine.free, now)
         run.steps.append(step)
         run.peak_running = max(run.peak_running, len(engine.running))
         run.least_free = min(run.least_free, engine.free)
@@ -150,13 +140,6 @@ def _loop(run: _Run) -> None:
             _account(run, row, step)
         if len(run.steps) > lag:
             run.finished += deliver(engine, run.steps[-1 - lag].batch)
-
-
-def _schedule(engine: Engine) -> Batch:
-    prefill_first = engine.profile.assembler == PREFILL_FIRST
-    batch = assemble_prefill_first(engine) if prefill_first else assemble_mixed(engine)
-    advance(batch, engine.running)
-    return batch
 
 
 def _schedule_time(run: _Run, lag: int) -> float:

@@ -76,8 +76,14 @@ def _admit(engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: in
     """
     profile = engine.profile
     admitted_prefill = False
+    if engine.decode_side is not None:
+        engine.decode_side.seat_ready(engine, batch)
     while engine.waiting and batch.tokens < profile.budget and len(engine.running) < profile.seats:
         request = engine.waiting[0]
+        if request.remote and engine.decode_side is not None:
+            if not engine.decode_side.take_blocks(engine):
+                break
+            continue
         watermark = profile.watermark_blocks if engine.running else 0
         if request.left > most_left:
             break
@@ -140,7 +146,7 @@ def _reserved_prompts(engine: Engine, batch: Batch, begun: Sequence[Request]) ->
     left = [request.left for request in prompts]
     for request, take in zip(prompts, _split(engine, left, profile.budget - batch.tokens), strict=True):
         if take > 0:
-            if not request.running:
+            if request not in engine.running:
                 admit(engine, request)
             give(engine, batch, request, take)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from planner.simulation.profile import Profile
 
@@ -19,16 +20,19 @@ class Request:
     arrival_s: float
     prompt: int
     output: int
-    limit: int  # most outputs the client asked for: what reservations and estimates count
     priority: int
     tie: int
+    limit: int = 0  # most outputs the client asked for: what reservations and estimates count; 0: the outputs
     computed: int = 0
     generated: int = 0
     in_flight: int = 0
     blocks: int = 0
-    running: bool = False
     mid_prefill: bool = False  # some known tokens were left uncomputed when it was last scheduled
     preemptions: int = 0
+    remote: bool = False  # waiting for blocks only: its KV cache comes from a prefill replica
+
+    def __post_init__(self) -> None:
+        self.limit = self.limit or self.output
 
     @property
     def emitted(self) -> int:
@@ -74,6 +78,14 @@ class Batch:
     served: set[int] = field(default_factory=set)  # indices of the rows' requests
 
 
+class DecodeSide(Protocol):
+    """What a replica that takes over prefilled requests does in its waiting pass (cluster.reference_decode_side)."""
+
+    def seat_ready(self, engine: Engine, batch: Batch) -> None: ...
+
+    def take_blocks(self, engine: Engine) -> bool: ...
+
+
 @dataclass(slots=True)
 class Engine:
     profile: Profile
@@ -92,6 +104,7 @@ class Engine:
     shut: bool = False  # nobody is admitted until a request leaves
     ratio: float = 0.0
     gap_left: int = 0
+    decode_side: DecodeSide | None = None
 
 
 def enqueue(engine: Engine, request: Request) -> None:
@@ -103,7 +116,6 @@ def enqueue(engine: Engine, request: Request) -> None:
 def admit(engine: Engine, request: Request) -> None:
     engine.waiting.remove(request)
     engine.running.append(request)
-    request.running = True
 
 
 def blocks_for(engine: Engine, tokens: int) -> int:
@@ -142,15 +154,18 @@ def serve(
     short. First come, first served: who is preempted for itself ends the pass."""
     profile = engine.profile
     for request in requests:
-        if not request.running or request.index in batch.served:
+        if request not in engine.running or request.index in batch.served:
             continue
         take = min(request.left, most_each, limit - batch.tokens)
         if take <= 0:
             break
         spare = 1 if decodes and profile.spare_block else 0
-        while max(missing_blocks(engine, request, take), spare) > engine.free and request.running:
-            preempt(engine, batch, victim(engine))
-        if request.running:
+        lost = False
+        while max(missing_blocks(engine, request, take), spare) > engine.free and not lost:
+            worst = victim(engine)
+            preempt(engine, batch, worst)
+            lost = worst is request
+        if not lost:
             give(engine, batch, request, take)
         elif not profile.by_priority:
             break
@@ -173,7 +188,6 @@ def preempt(engine: Engine, batch: Batch, request: Request) -> None:
     engine.free += request.blocks
     request.blocks = 0
     request.computed = 0
-    request.running = False
     request.mid_prefill = False
     request.preemptions += 1
     if engine.profile.by_priority or engine.profile.fewest_outputs:
@@ -216,9 +230,8 @@ def deliver(engine: Engine, batch: Batch) -> int:
         if request.generated == request.output:
             finished += 1
             # preempted with its last token in flight, it finishes in the queue, without blocks
-            (engine.running if request.running else engine.waiting).remove(request)
+            (engine.running if request in engine.running else engine.waiting).remove(request)
             engine.free += request.blocks
             request.blocks = 0
-            request.running = False
             engine.shut = False
     return finished

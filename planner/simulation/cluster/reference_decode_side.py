@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from planner.simulation.cluster.deployment import HandOff
-from planner.simulation.reference_mixed import Batch, Engine, Request, Row
+from planner.simulation.reference_requests import Batch, Engine, Request, blocks_for, give
 
 
 @dataclass(slots=True)
@@ -27,14 +27,13 @@ class ReferenceDecodeSide:
     newly_staged: list[Request] = field(default_factory=list)
     reserved: dict[int, int] = field(default_factory=dict)
 
-    def seat_ready(self, engine: Engine, batch: Batch, budget: int) -> int:
-        """Seat the ready requests in order while seats and budget last; returns the budget that is left."""
-        while self.ready and budget > 0 and len(engine.running) < engine.knobs.max_num_seqs:
+    def seat_ready(self, engine: Engine, batch: Batch) -> None:
+        """Seat the ready requests in order while seats and budget last."""
+        profile = engine.profile
+        while self.ready and batch.tokens < profile.budget and len(engine.running) < profile.seats:
             request = self.ready.pop(0)
             engine.running.append(request)
-            batch.rows.append(Row(request, 1, request.computed, decode=True))
-            budget -= 1
-        return budget
+            give(engine, batch, request, 1)  # its blocks are there
 
     def take_blocks(self, engine: Engine) -> bool:
         """Stage the head of the queue if it may have its blocks now."""
@@ -43,9 +42,9 @@ class ReferenceDecodeSide:
             return False
         engine.waiting.pop(0)
         request.remote = False
-        request.blocks = blocks_for(request.known, engine)
+        request.blocks = blocks_for(engine, request.known)
         engine.free -= request.blocks
-        self.reserved[request.index] = blocks_for(request.prompt + request.output, engine)
+        self.reserved[request.index] = blocks_for(engine, request.prompt + request.output)
         self.staged.append(request)
         self.newly_staged.append(request)
         return True
@@ -54,17 +53,13 @@ class ReferenceDecodeSide:
         staging = len(self.staged) + len(self.ready)
         if self.hand_off.staging_requests and staging >= self.hand_off.staging_requests:
             return False
-        needed = blocks_for(request.known, engine)
+        needed = blocks_for(engine, request.known)
         others = staging + len(engine.running)
         if engine.running:
-            needed += engine.knobs.watermark_blocks
+            needed += engine.profile.watermark_blocks
         if others:
-            needed += (others + 1) * -(-self.hand_off.reserved_tokens // engine.knobs.block_size)
+            needed += (others + 1) * blocks_for(engine, self.hand_off.reserved_tokens)
         if needed > engine.free:
             return False
-        reserved = sum(self.reserved.values()) + blocks_for(request.prompt + request.output, engine)
-        return not self.hand_off.reserve_outputs or reserved <= engine.knobs.num_blocks
-
-
-def blocks_for(tokens: int, engine: Engine) -> int:
-    return -(-tokens // engine.knobs.block_size)
+        reserved = sum(self.reserved.values()) + blocks_for(engine, request.prompt + request.output)
+        return not self.hand_off.reserve_outputs or reserved <= engine.profile.num_blocks

@@ -1,4 +1,4 @@
-"""One replica of a cluster in plain Python: the engine of `reference_mixed` with a clock and an account.
+"""One replica of a cluster in plain Python: the engine of `reference_schedule` with a clock and an account.
 
 The rules of time are those of `planner.simulation.reference`; here a replica makes one schedule whenever it is
 its turn, sleeps when there is nothing that it could do, and tells what its steps will bring about (`Turn`): whose
@@ -16,7 +16,8 @@ from planner.simulation.gaps import GAP_BINS, gap_bin
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.outcome import DECODE, MIXED, PREFILL
 from planner.simulation.reference import features
-from planner.simulation.reference_mixed import Batch, Engine, Request, Row, enqueue, schedule
+from planner.simulation.reference_requests import Batch, Engine, Request, Row, enqueue
+from planner.simulation.reference_schedule import schedule
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +93,7 @@ class ReferenceReplica:
 
     @property
     def lag(self) -> int:
-        return int(self.of.knobs.async_scheduling)
+        return self.of.knobs.profile.lag
 
     def enter(self, leg: Leg, now: float, entry: int, *, remote: bool) -> None:
         """A request joins the queue; a sleeping replica wakes."""

@@ -18,7 +18,7 @@ from planner.simulation.cluster.reference_pool import Pool
 from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica
 from planner.simulation.cluster.rules import Rules
 from planner.simulation.cluster.workload import Requests
-from planner.simulation.reference_mixed import Engine
+from planner.simulation.reference_requests import Engine
 
 
 class Event(NamedTuple):
@@ -135,7 +135,8 @@ def _pool(rules: Rules, replicas: tuple[Replica, ...], router: str, *, first: in
 
 def _replica(of: Replica, rules: Rules, number: int) -> ReferenceReplica:
     side = ReferenceDecodeSide(rules.hand_off)
-    engine = Engine(of.knobs, of.knobs.num_blocks, decode_side=side)
+    profile = of.knobs.profile
+    engine = Engine(profile, profile.num_blocks, ratio=profile.ratio, decode_side=side)
     return ReferenceReplica(number, of, engine, side, least_free=engine.free)
 
 

@@ -49,7 +49,7 @@ def prepare(
     closed_loop: bool,
 ) -> Requests:
     """Check the arrays as `workload.prepare` does; ValueError names what is wrong and the first position."""
-    columns = prepare_for_one(arrival_s, prompt_tokens, output_tokens, priority, ROOMY)
+    columns = prepare_for_one(arrival_s, prompt_tokens, output_tokens, priority, ROOMY.profile)
     count = columns.total
     return Requests(
         arrival_s=columns.arrival_s,
