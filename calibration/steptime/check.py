@@ -3,7 +3,8 @@
 Non-negative least squares (Lawson and Hanson 1974) of relative errors on a monotone piecewise-linear function of
 the tokens and the attention features taken linearly. It is never negative and never decreases in a feature,
 has no start points and no knee to get wrong; what it lacks is the law's shape between points. Where the two
-differ by more than the tolerance, neither is to be believed and the step counts as not measured.
+differ by more than the tolerance, neither is to be believed and the step counts as not measured. Within it, the
+prediction may be an average of the two: of models of different families each misses what the other has.
 
     t = c + sum_j r_j * ramp_j(n) + h*stairs(n) + b + S + [C + cmax] or [1 + b + C + P + kvm], each with a price
 """
@@ -53,9 +54,13 @@ class CheckModel:
 
 
 def fit_check(
-    features: StepFeatures, seconds: Floats, tokens: Tokens, knots: Floats | None = None
+    features: StepFeatures,
+    seconds: Floats,
+    tokens: Tokens,
+    knots: Floats | None = None,
+    weights: Floats | None = None,
 ) -> CheckModel:
-    """Least squares of (model/measured - 1) over `seconds` [s], unweighted; `knots` as given or from n."""
+    """Least squares of (model/measured - 1) over `seconds` [s]; `knots` as given or from n; `weights` of points."""
     n = tokens.padded(features)
     knots = token_knots(n) if knots is None else knots
     low, high = knots[:-1], knots[1:]
@@ -63,11 +68,17 @@ def fit_check(
     matrix = np.column_stack([np.ones(len(n)), ramps, tokens.stairs(n), _columns(features)])
     typical = float(np.median(seconds))
     scale = np.maximum(np.abs(matrix).max(axis=0), 1e-300) / typical
-    rows = np.vstack([matrix / scale / seconds[:, None], _RIDGE * np.eye(matrix.shape[1])])
-    solution, _ = nnls(rows, np.r_[np.ones(len(n)), np.zeros(matrix.shape[1])])
+    root = np.ones(len(n)) if weights is None else np.sqrt(weights)
+    rows = np.vstack([matrix / scale * (root / seconds)[:, None], _RIDGE * np.eye(matrix.shape[1])])
+    solution, _ = nnls(rows, np.r_[root, np.zeros(matrix.shape[1])])
     values = solution / scale
     values[: len(knots)] = np.cumsum(values[: len(knots)])
     return CheckModel(knots, values)
+
+
+def averaged(law_s: Floats, check_s: Floats, shares: tuple[float, float], chunk: NDArray[np.bool_]) -> Floats:
+    """Seconds by both models averaged; `shares` of the check model in steps without and with a chunk."""
+    return np.asarray(law_s + np.where(chunk, shares[1], shares[0]) * (check_s - law_s))
 
 
 def token_knots(n: Floats) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.steptime.check import fit_check
+from calibration.steptime.check import averaged, fit_check
 from calibration.steptime.hull import MAX_TOKENS, build_hull
 from calibration.steptime.law import attention_s, seconds_and_slopes
 from calibration.steptime.model import Spread, StepTimeModel
@@ -43,17 +43,18 @@ def fit(
     rng = np.random.default_rng(seed)
     form = choose_form(data, tuple(sorted({int(s) for s in padded_sizes})), staircase, rng)
     theta, centre = fit_law(data, form.tokens)
-    check = fit_check(data.features, data.seconds, form.tokens)
+    check = fit_check(data.features, data.seconds, form.tokens, weights=data.weights)
     refits = bootstrap_law(data, form, theta, centre, check, bootstrap, rng)
     law_s, _ = seconds_and_slopes(theta, form.tokens, data.features)
-    predicted_s = law_s + form.check_share * (check.predict_s(data.features, form.tokens) - law_s)
+    check_s = check.predict_s(data.features, form.tokens)
+    predicted_s = averaged(law_s, check_s, form.check_shares, data.features.has_chunk)
     table = small_batch_table(data, predicted_s, refits.left_out)
     residuals = refits.left_out - np.log1p(_table_s(table, data) / predicted_s)
     return StepTimeModel(
         theta=theta,
         check=check,
         tokens=form.tokens,
-        check_share=form.check_share,
+        check_shares=form.check_shares,
         refits=refits.theta,
         refit_checks=tuple(refits.checks),
         hull=build_hull(data.features, attention_s(theta, data.features) / law_s),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from calibration.steptime import scalar
-from calibration.steptime.check import TOLERANCE, CheckModel
+from calibration.steptime.check import TOLERANCE, CheckModel, averaged
 from calibration.steptime.hull import Hull
 from calibration.steptime.law import INDEX, Tokens, roofline_s, seconds_and_slopes
 from calibration.steptime.scalar import StepTimeArrays
@@ -42,7 +42,7 @@ class StepTimeModel:
     theta: Floats  # [parameters], order of law.PARAMETERS
     check: CheckModel
     tokens: Tokens
-    check_share: float  # weight of the check model in the prediction, 0 or more
+    check_shares: tuple[float, float]  # weight of the check model: steps without a chunk, and with one
     refits: Floats  # [bootstrap, parameters]
     refit_checks: tuple[CheckModel, ...]
     hull: Hull
@@ -51,7 +51,7 @@ class StepTimeModel:
     chunk_spread: Spread
     seed: int
     fitted: int  # points
-    left_out_losses: dict[str, float]  # of each tile/ramp tried, and of the average with the check model
+    left_out_losses: dict[str, float]  # of each tile/ramp tried, and of the averages with the check model
 
     def predict_s(self, features: StepFeatures) -> Floats:
         """Seconds of each step; outside the measured box those of its nearest step."""
@@ -80,7 +80,7 @@ class StepTimeModel:
 
     def _blend_s(self, theta: Floats, check: CheckModel, features: StepFeatures) -> Floats:
         law, _ = seconds_and_slopes(theta, self.tokens, features)
-        return np.asarray(law + self.check_share * (check.predict_s(features, self.tokens) - law))
+        return averaged(law, check.predict_s(features, self.tokens), self.check_shares, features.has_chunk)
 
     def arrays(self, refit: int | None = None) -> StepTimeArrays:
         """Flat arrays for `scalar.step_seconds`, of the fit or of one of its bootstrap refits."""
@@ -98,7 +98,8 @@ class StepTimeModel:
         )
         prices[[scalar.MIXED_S, scalar.MIXED_ROW_S]] = value["a1"], value["km"]
         prices[[scalar.KV_S, scalar.MIXED_DECODE_S, scalar.PAIR_S]] = value["lam"], value["am"], value["bp"]
-        prices[[scalar.CHECK_TOLERANCE, scalar.CHECK_SHARE]] = TOLERANCE, self.check_share
+        prices[scalar.CHECK_TOLERANCE] = TOLERANCE
+        prices[[scalar.DECODE_CHECK_SHARE, scalar.CHUNK_CHECK_SHARE]] = self.check_shares
         context_low, context_high = self.hull.decode_interval(n)
         return StepTimeArrays(
             low=self.hull.low,

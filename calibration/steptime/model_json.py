@@ -48,7 +48,8 @@ def model_to_dict(model: StepTimeModel) -> dict[str, Any]:
             "padded_sizes": list(model.tokens.padded_sizes),
         },
         "check": {
-            "share": model.check_share,
+            "share": model.check_shares[0],
+            "chunk_share": model.check_shares[1],
             "knots": check.knots.tolist(),
             "values": check.values.tolist(),
             "refits": [refit.values.tolist() for refit in model.refit_checks],
@@ -95,14 +96,11 @@ def model_from_dict(data: Mapping[str, Any]) -> StepTimeModel:
             "residual_s", f"has {len(residual)} entries, at most {LARGEST + 1} are allowed"
         )
     check, refit_checks = _checks(_mapping(data, "check"), len(refits))
-    share = _number(_mapping(data, "check"), "share", "check.")
-    if not 0 <= share <= 1:
-        raise ModelFormatError("check.share", "must lie between 0 and 1")
     model = StepTimeModel(
         theta=theta,
         check=check,
         tokens=_tokens(_mapping(data, "tokens")),
-        check_share=share,
+        check_shares=_shares(_mapping(data, "check")),
         refits=refits,
         refit_checks=refit_checks,
         hull=_hull(_mapping(data, "hull")),
@@ -154,6 +152,16 @@ def _checks(data: Mapping[str, Any], count: int) -> tuple[CheckModel, tuple[Chec
     if np.any(every < 0) or np.any(np.diff(every[:, : len(knots)], axis=1) < 0):
         raise ModelFormatError("check.values", "times and prices are never negative and never fall")
     return CheckModel(knots, values), tuple(CheckModel(knots, refit) for refit in refits)
+
+
+def _shares(data: Mapping[str, Any]) -> tuple[float, float]:
+    """Of steps without and with a chunk; models of before they differed have one number."""
+    shares = []
+    for field in ("share", "chunk_share" if "chunk_share" in data else "share"):
+        shares.append(_number(data, field, "check."))
+        if not 0 <= shares[-1] <= 1:
+            raise ModelFormatError(f"check.{field}", "must lie between 0 and 1")
+    return shares[0], shares[1]
 
 
 def _hull(data: Mapping[str, Any]) -> Hull:

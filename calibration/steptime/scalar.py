@@ -8,7 +8,8 @@ decode-only step costs two look-ups, a few multiply-adds and two square roots, w
     A = (floor^4 + (decode_s*C)^4 + (longest_s*cmax)^4)^(1/4)                      step without a chunk
     A = mixed_s + mixed_row_s*b + ((kv_s*kvm)^3 + (mixed_decode_s*C + pair_s*P)^3)^(1/3)     with a chunk
 
-The check model is priced beside it; their answers are averaged with weight CHECK_SHARE (0: the law alone).
+The check model is priced beside it; their answers are averaged, with weight DECODE_CHECK_SHARE or CHUNK_CHECK_SHARE
+(0: the law alone).
 Covered = inside the box of measured features, inside the measured convex hull, and the two within the tolerance
 (not asked where the table of small decode batches has an entry: there neither smooth model is to be trusted, and
 the table is what was measured).
@@ -33,8 +34,8 @@ Floats = NDArray[np.float64]
 TOKEN_S, ROW_S, LOGIT_S = 0, 1, 2
 FLOOR_4, DECODE_S, LONGEST_S = 3, 4, 5
 MIXED_S, MIXED_ROW_S, KV_S, MIXED_DECODE_S, PAIR_S = 6, 7, 8, 9, 10
-CHECK_TOLERANCE, CHECK_SHARE = 11, 12
-THETA_SIZE = 13
+CHECK_TOLERANCE, DECODE_CHECK_SHARE, CHUNK_CHECK_SHARE = 11, 12, 13
+THETA_SIZE = 14
 CHECK_ROW, CHECK_LOGIT, CHECK_C, CHECK_CMAX = 0, 1, 2, 3
 CHECK_MIXED, CHECK_MIXED_ROW, CHECK_MIXED_C, CHECK_PAIR, CHECK_KV = 4, 5, 6, 7, 8
 CHECK_SIZE = 9
@@ -46,7 +47,7 @@ class StepTimeArrays(NamedTuple):
     low: Floats  # [7] smallest measured feature, order of FEATURE_NAMES
     high: Floats  # [7] largest measured feature
     theta: (
-        Floats  # [THETA_SIZE] seconds per unit; FLOOR_4 is seconds^4; CHECK_TOLERANCE and CHECK_SHARE ratios
+        Floats  # [THETA_SIZE] seconds per unit; FLOOR_4 is seconds^4; CHECK_TOLERANCE and the shares ratios
     )
     decode_tokens_s: Floats  # [N+1] k0 + roofline(n), padded n, without a chunk
     chunk_tokens_s: Floats  # [N+1] k0 + roofline(n), with a chunk
@@ -97,7 +98,7 @@ def step_seconds(
         tabulated = i < m.residual_s.shape[0]
         if not tabulated and abs(apart) > theta[CHECK_TOLERANCE] * seconds:
             covered = False
-        seconds += theta[CHECK_SHARE] * apart
+        seconds += theta[DECODE_CHECK_SHARE] * apart
         if not m.decode_context_low[i] <= C <= m.decode_context_high[i]:
             covered = False
         if tabulated:
@@ -115,7 +116,7 @@ def step_seconds(
     apart = check_s - seconds
     if abs(apart) > theta[CHECK_TOLERANCE] * seconds:
         covered = False
-    seconds += theta[CHECK_SHARE] * apart
+    seconds += theta[CHUNK_CHECK_SHARE] * apart
     if covered:
         facets = m.facets
         ln = m.log_tokens[i]

@@ -3,8 +3,8 @@
 The loss is soft-L1 of log(model/measured) at 3 %, so that a contended sample pulls little, with a weak prior
 that holds what the points cannot tell (one parameter vector of many that fit equally well). Pure decode is most
 of a real run but few of the shapes one can list: its points get at least DECODE_SHARE of the weight.
-Whether matmul's tiles show, and whether the prediction is the law or its average with the check model, is decided
-by cross-validation among the fitted points. Nothing here ever sees a held-out sample. Seeded: the same samples,
+Whether matmul's tiles show, and how much of the check model is averaged into the prediction, is decided by
+cross-validation among the fitted points. Nothing here ever sees a held-out sample. Seeded: the same samples,
 the same fit.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from calibration.steptime.check import CheckModel, fit_check, token_knots
+from calibration.steptime.check import CheckModel, averaged, fit_check, token_knots
 from calibration.steptime.law import INDEX, PARAMETERS, Tokens, seconds_and_slopes
 from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import StepFeatures, features_of
@@ -33,7 +33,7 @@ CI_SCALE = 0.05  # relative interval half-width at which a sample's weight is ha
 FOLDS = 8
 TILES = ((128, 1), (256, 1), (128, 16), (256, 16))  # (tile, ramp) tried against none
 MIN_GAIN = 0.1  # share of the left-out loss that a staircase must save, besides a standard error
-CHECK_SHARES = (0.25, 0.5)  # weights of the check model tried in the average, against none
+CHECK_SHARES = (0.25, 0.5, 0.75, 1.0)  # weights of the check model tried in the average, against none
 MIN_POINTS = 6
 
 
@@ -133,15 +133,16 @@ class Form:
     """What cross-validation among the fitted points chose, and the mean left-out loss of all it tried."""
 
     tokens: Tokens
-    check_share: float  # weight of the check model in the prediction
-    losses: dict[str, float]  # by "tile/ramp", and "check WEIGHT" for averages of the two models
+    check_shares: tuple[float, float]  # weight of the check model in steps without and with a chunk
+    losses: dict[str, float]  # by "tile/ramp", and "decode check WEIGHT", "chunk check WEIGHT" of such steps
 
 
 def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng: np.random.Generator) -> Form:
     """Stairs, or the average with the check model, where points left out of the fit are predicted better.
 
     Stairs must win by a standard error and MIN_GAIN. An average of two models of different families errs less
-    than either when their errors differ; no more is asked of it than to win.
+    than either when their errors differ; no more is asked of it than to win. Steps without and with a chunk have
+    forms of their own in both models, and so each a weight of its own.
     """
     plain = Tokens(padded_sizes=padded_sizes)
     candidates = [plain]
@@ -159,14 +160,17 @@ def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng:
     if gain.mean() < max(MIN_GAIN * scores[0], gain.std(ddof=1) / np.sqrt(len(gain))):
         best = 0
     named = {f"{c.tile}/{c.ramp}": float(s) for c, s in zip(candidates, scores, strict=True)}
-    share, least = 0.0, float(scores[best])
-    law, check = errors[best]
-    for candidate in CHECK_SHARES:
-        averaged = -np.log((1 - candidate) * np.exp(-law) + candidate * np.exp(-check))
-        loss = named[f"check {candidate}"] = float(_losses(data, averaged).mean())
-        if loss < least:
-            share, least = candidate, loss
-    return Form(candidates[best], share, named)
+    shares = []
+    for name, rows in (("decode", data.group == 0), ("chunk", data.group > 0)):
+        tried = {0.0: float(losses[best][rows].mean())} if rows.any() else {0.0: 0.0}
+        law, check = (np.exp(-ratio[rows]) for ratio in errors[best])
+        for share in CHECK_SHARES if rows.any() else ():
+            ratio = -np.log((1 - share) * law + share * check)
+            tried[share] = named[f"{name} check {share}"] = float(
+                _losses(data.take(np.flatnonzero(rows)), ratio).mean()
+            )
+        shares.append(min(tried, key=lambda share: tried[share]))
+    return Form(candidates[best], (shares[0], shares[1]), named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,7 @@ def bootstrap_law(
         rows = np.concatenate([rng.choice(group, len(group)) for group in groups])
         drawn = data.take(rows)
         refits[k], _ = solve(drawn, form.tokens, theta, centre, evaluations=12)
-        checks.append(fit_check(drawn.features, drawn.seconds, form.tokens, check.knots))
+        checks.append(fit_check(drawn.features, drawn.seconds, form.tokens, check.knots, drawn.weights))
         out = np.setdiff1d(np.arange(len(data)), rows)
         total[out] += _blend_ratio(data.take(out), form, refits[k], checks[k])
         times[out] += 1
@@ -211,7 +215,7 @@ def _blend_ratio(data: Data, form: Form, theta: Floats, check: CheckModel) -> Fl
     """log(measured/model) of the prediction: the law, or its average with the check model."""
     law, _ = seconds_and_slopes(theta, form.tokens, data.features)
     other = check.predict_s(data.features, form.tokens)
-    return np.asarray(np.log(data.seconds / (law + form.check_share * (other - law))))
+    return np.asarray(np.log(data.seconds / averaged(law, other, form.check_shares, data.features.has_chunk)))
 
 
 def _log_ratio(data: Data, tokens: Tokens, theta: Floats) -> Floats:
@@ -235,7 +239,7 @@ def _left_out_errors(data: Data, tokens: Tokens, fold: NDArray[np.int64]) -> tup
     for k in range(int(fold.max()) + 1):
         inside, outside = data.take(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
         refit, _ = solve(inside, tokens, theta, centre, evaluations=15)
-        check = fit_check(inside.features, inside.seconds, tokens, knots)
+        check = fit_check(inside.features, inside.seconds, tokens, knots, inside.weights)
         rows = data.take(outside)
         law[outside] = _log_ratio(rows, tokens, refit)
         other[outside] = np.log(rows.seconds / check.predict_s(rows.features, tokens))

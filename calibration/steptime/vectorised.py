@@ -41,7 +41,8 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     small = ~chunk & (i < len(m.residual_s))
     if np.isfinite(theta[scalar.CHECK_TOLERANCE]):
         covered &= small | (np.abs(apart) <= theta[scalar.CHECK_TOLERANCE] * seconds)
-    seconds = seconds + theta[scalar.CHECK_SHARE] * apart
+    share = np.where(chunk, theta[scalar.CHUNK_CHECK_SHARE], theta[scalar.DECODE_CHECK_SHARE])
+    seconds = seconds + share * apart
 
     in_face = (m.decode_context_low[i] <= C) & (m.decode_context_high[i] >= C)
     in_hull = np.ones(len(n), dtype=bool)

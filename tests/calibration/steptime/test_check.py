@@ -1,6 +1,6 @@
 import numpy as np
 
-from calibration.steptime import features_of
+from calibration.steptime import StepShape, features_of
 from calibration.steptime.check import fit_check, token_knots
 from calibration.steptime.law import Tokens
 
@@ -12,6 +12,15 @@ def test_a_piecewise_linear_law_is_found(truth):
     seconds = 0.004 + 1e-5 * features.n + 2e-5 * features.S + attention
     check = fit_check(features, seconds, Tokens())
     assert np.max(np.abs(check.predict_s(features, Tokens()) / seconds - 1)) < 1e-3
+
+
+def test_heavy_points_are_met_and_light_ones_give_way():
+    shapes = [StepShape((100,) * rows, ()) for rows in (4, 4, 8, 8)]
+    seconds, knots = np.array([1.0, 3.0, 2.0, 6.0]), np.array([4.0, 8.0])
+    heavy = fit_check(features_of(shapes), seconds, Tokens(), knots, np.array([100.0, 1.0, 100.0, 1.0]))
+    assert np.allclose(heavy.predict_s(features_of(shapes), Tokens())[[0, 2]], [1.0, 2.0], rtol=0.01)
+    plain = fit_check(features_of(shapes), seconds, Tokens(), knots)
+    assert np.all(plain.predict_s(features_of(shapes), Tokens())[[0, 2]] > [1.1, 2.2])
 
 
 def test_it_never_falls_and_is_never_negative(noisy, truth):

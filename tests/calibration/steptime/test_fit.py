@@ -109,6 +109,23 @@ def test_every_refit_has_arrays_of_its_own(noisy, truth):
     assert np.std(list(values)) / np.mean(list(values)) < 0.1
 
 
+def test_decodes_choose_the_check_model_by_themselves(truth):
+    """Beyond 16 rows decodes run another kernel, 15 % slower: no smooth law shows that, a piecewise one does."""
+
+    def law(shape):
+        slower = 1.15 if not shape.chunks and len(shape.decode_contexts) > 16 else 1.0
+        return slower * truth.roofline(shape)
+
+    contexts = (16, 64, 256, 1024, 4096)
+    decodes = [StepShape((context,) * rows, ()) for rows in (1, 2, 4, 8, 16, 32, 64) for context in contexts]
+    model = fit(truth.measure(law, truth.shapes(40, 3) + decodes, noise=0.0), bootstrap=0)
+    losses = model.left_out_losses
+    assert model.check_shares[0] >= 0.5
+    assert losses[f"decode check {model.check_shares[0]}"] < losses["decode check 0.25"]
+    assert "chunk check 0.25" in losses
+    assert np.median(errors(model, law, [s for s in decodes if len(s.decode_contexts) >= 16])) < 0.02
+
+
 def test_json_gives_the_same_model_back(noisy, truth):
     model, _ = noisy
     text = json.dumps(model.to_dict(), allow_nan=False)
@@ -117,6 +134,13 @@ def test_json_gives_the_same_model_back(noisy, truth):
     assert json.dumps(again.to_dict()) == text
     assert np.array_equal(again.predict_s(features), model.predict_s(features))
     assert np.array_equal(again.interval_s(features)[1], model.interval_s(features)[1])
+
+
+def test_a_model_of_before_steps_with_a_chunk_had_a_share_of_their_own_is_understood(noisy, truth):
+    data = noisy[0].to_dict()
+    del data["check"]["chunk_share"]
+    data["check"]["share"] = 0.25
+    assert StepTimeModel.from_dict(data).check_shares == (0.25, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +157,7 @@ def test_json_gives_the_same_model_back(noisy, truth):
         (("check", "knots"), [3.0, 2.0], "check.knots"),
         (("check", "values"), [0.1], "check.values"),
         (("check", "share"), 2.0, "check.share"),
+        (("check", "chunk_share"), -0.5, "check.chunk_share"),
         (("residual_s",), [-1.0, -1.0], "parameters"),
         (("tokens", "padded_sizes"), [4, 2], "tokens.padded_sizes"),
         (("seed",), 1.5, "seed"),

@@ -9,7 +9,7 @@ def some_arrays():
     """Arrays with every part in use: a box, a hull, a check model, residuals, the tables of a made-up law."""
     n = np.arange(513.0)
     base = 0.002 + np.hypot(0.004, 2e-5 * n)
-    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1, 0.3])
+    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1, 0.3, 0.7])
     low = np.array([1.0, 0, 0, 0, 0, 0, 0])
     high = np.array([512.0, 64, 65, 64 * 1024, 1024, 512 * 1500, 1536])
     return scalar.StepTimeArrays(
