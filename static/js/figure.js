@@ -66,16 +66,21 @@ function savePicture(plot, figure, title) {
 
 const states = new WeakMap();
 
-async function draw(figure) {
+// A change of theme alone asks the server nothing: what it last said is dressed again.
+async function draw(figure, { fresh = true } = {}) {
   const plot = figure.querySelector(".plot");
   const state = states.get(figure) || { hidden: new Set(), asked: 0 };
   states.set(figure, state);
   const mine = ++state.asked;
   try {
-    const response = await fetch(figure.dataset.figureUrl, { headers: { Accept: "application/json" } });
-    if (!response.ok) throw new Error(`status ${response.status}`);
-    const { data, layout, table, note, empty, title } = JSON.parse(themed(await response.text()));
-    if (mine !== state.asked) return; // a later call has overtaken this one
+    if (fresh || !state.text) {
+      const response = await fetch(figure.dataset.figureUrl, { headers: { Accept: "application/json" } });
+      if (!response.ok) throw new Error(`status ${response.status}`);
+      const text = await response.text();
+      if (mine !== state.asked) return; // a later call has overtaken this one
+      state.text = text;
+    }
+    const { data, layout, table, note, empty, title } = JSON.parse(themed(state.text));
     figure.querySelector("figcaption").textContent = note;
     fillTable(figure.querySelector("details .table-scroll"), table);
     say(plot, empty);
@@ -93,12 +98,14 @@ async function draw(figure) {
 }
 
 function drawAll() {
-  document.querySelectorAll("[data-figure-url]").forEach(draw);
+  document.querySelectorAll("[data-figure-url]").forEach((figure) => draw(figure));
 }
 
 drawAll();
 document.body.addEventListener("htmx:load", (event) => {
   event.detail.elt.querySelectorAll("[data-figure-url]").forEach((figure) => states.has(figure) || draw(figure));
 });
-darkness.addEventListener("change", drawAll);
+darkness.addEventListener("change", () => {
+  document.querySelectorAll("[data-figure-url]").forEach((figure) => draw(figure, { fresh: false }));
+});
 document.body.addEventListener("figures-changed", drawAll);
