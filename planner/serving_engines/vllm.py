@@ -13,14 +13,15 @@ checked against that parser. `--scheduling-policy` was not, so only the default 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.architecture import Architecture
-from planner.simulation.knobs import VllmKnobs
+from planner.serving_engines.rules import WORTHWHILE_CHUNK_TOKENS, PolicySupport, refuse
+from planner.serving_engines.rules import RuleViolation as RuleViolation
+from planner.simulation.knobs import DECODE_FIRST, FAIR_SHARE, PREFILL_FIRST, VllmKnobs
 
 VERSION: Final = "0.33.0"
 
@@ -28,9 +29,6 @@ VERSION: Final = "0.33.0"
 DEFAULT_BUDGET_TOKENS: Final = 2048
 DEFAULT_MAX_NUM_SEQS: Final = 256
 DEFAULT_BLOCK_TOKENS: Final = 16
-
-#: Below this a chunk does not fill the tiles of a matrix product: the weights are read for almost nothing.
-WORTHWHILE_CHUNK_TOKENS: Final = 128
 
 #: Every flag this module may write, with the field it carries.
 FLAGS: Final[dict[str, str]] = {
@@ -49,13 +47,20 @@ FLAGS: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RuleViolation:
-    """A rule that a configuration breaks ("error": the engine refuses it) or strains ("warning")."""
-
-    field: str
-    message: str
-    severity: Literal["error", "warning"]
+#: The generic policies in vLLM: nearest to a fair share are an equal cap of chunks and prefills every N-th step.
+POLICIES: Final = (
+    PolicySupport(DECODE_FIRST, "always"),
+    PolicySupport(PREFILL_FIRST, "never"),
+    PolicySupport(
+        FAIR_SHARE,
+        "nearest",
+        ("--long-prefill-token-threshold", "--long-prefill-token-threshold-adaptive"),
+        "among prompts only: each may have an equal share of the budget",
+    ),
+    PolicySupport(
+        FAIR_SHARE, "nearest", ("--prefill-schedule-interval",), "prompts run in every N-th step only"
+    ),
+)
 
 
 def usable_blocks(kv_tokens: int, block_tokens: int = DEFAULT_BLOCK_TOKENS) -> int:
@@ -124,9 +129,7 @@ def flags(
     The KV pool is stated in bytes, the reserved block included, so that the server has the pool the plan was
     computed for. Raises ValueError for knobs that break a rule or that no checked flag expresses.
     """
-    for violation in violations(knobs, max_model_len):
-        if violation.severity == "error":
-            raise ValueError(f"{violation.field}: {violation.message}")
+    refuse(violations(knobs, max_model_len))
     if knobs.policy != "fcfs":
         raise ValueError(f"policy: no checked flag of vLLM {VERSION} expresses {knobs.policy!r}")
     block_bytes = knobs.block_size * architecture.kv_bytes_per_token(bytes_per_element)
