@@ -1,7 +1,7 @@
 """The compiled simulator that plans run: the reference's rules at tens of millions of tokens a second.
 
 `simulate` takes and returns what `reference.simulate` does. The first call for an assembler loads its machine code
-from numba's cache, or compiles it (20 seconds of CPU time, once): `warm_up` does that at a worker's start.
+from numba's cache, or compiles it (ten seconds of CPU time, once): `warm_up` does that at a worker's start.
 """
 
 from __future__ import annotations
