@@ -3,8 +3,9 @@
 100,000 chat requests (prompts lognormal, median 512, sigma 1.0, cut at 4,096; outputs lognormal, median 200, sigma
 0.7, cut at 1,024; Poisson arrivals), every step priced by a step-time model fitted to samples (hull, check model
 and staircase included), all outcomes recorded. Then the same with a KV pool so small that requests are preempted
-all the time, and long outputs in which nearly all steps are decode-only. Then the chat under the other engines'
-rules. The last line is one JSON object.
+all the time, with a prefix cache (half of the prompts begin like others of their family, for up to 1,024 tokens),
+and long outputs in which nearly all steps are decode-only. Then the chat under the other engines' rules. The last
+line is one JSON object.
 
     python -m benchmarks.kernel_speed [--requests 100000] [--repeats 3]
 """
@@ -31,6 +32,8 @@ from planner.simulation.knobs import (
     VllmKnobs,
 )
 from planner.simulation.outcome import Outcome
+from planner.simulation.prefix import PrefixBlocks, blocks_of
+from planner.traffic.model import PrefixHashes
 
 SEED = 20_260_101
 RATE_PER_S = 16.0
@@ -56,6 +59,16 @@ def cut_lognormal(rng: np.random.Generator, median: float, sigma: float, cut: in
         drawn = np.rint(rng.lognormal(np.log(median), sigma, count)).astype(np.int64)
         values = np.concatenate([values, drawn[(drawn >= 1) & (drawn <= cut)]])
     return values[:count]
+
+
+def beginnings(prompts: np.ndarray) -> PrefixBlocks:
+    """Half of the prompts are the same as others of their family for their first 1,024 tokens."""
+    rng = np.random.default_rng(SEED)
+    lengths = np.where(rng.random(len(prompts)) < 0.5, np.minimum(prompts, 1024) // 16, 0)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    family = np.repeat(rng.integers(0, 8, len(prompts)), lengths)
+    return blocks_of(PrefixHashes((family * 64 + within).astype(np.uint64), offsets, 16), prompts, 16)
 
 
 def step_time() -> StepTimeArrays:
@@ -86,14 +99,20 @@ def made_up_s(shape: StepShape) -> float:
 def measure(name: str, load: Load, knobs: Knobs, repeats: int, model: StepTimeArrays) -> dict[str, float]:
     """Best of `repeats`: the machine may be shared, and nothing makes a run faster than it is."""
     seconds = []
+    prefix = beginnings(load[1]) if knobs.profile.caching else None
     for _ in range(repeats):
         start = time.process_time()
-        outcome = kernel.simulate(*load, None, knobs, model)
+        outcome = kernel.simulate(*load, None, knobs, model, prefix=prefix)
         seconds.append(time.process_time() - start)
     best = min(seconds)
     describe(name, outcome, best)
     rates = {"requests_per_s": len(load[0]) / best, "steps_per_s": outcome.steps / best}
-    return {**rates, "mean_batch": outcome.mean_batch, "preemptions": float(outcome.preemptions.sum())}
+    return {
+        **rates,
+        "mean_batch": outcome.mean_batch,
+        "preemptions": float(outcome.preemptions.sum()),
+        "hit_rate": outcome.hit_rate,
+    }
 
 
 def describe(name: str, outcome: Outcome, seconds: float) -> None:
@@ -103,7 +122,7 @@ def describe(name: str, outcome: Outcome, seconds: float) -> None:
         f"{name}: {seconds:.3f} CPU-s; {requests / seconds:,.0f} requests, {outcome.steps / seconds:,.0f} steps and"
         f" {outcome.decode_rows / seconds:,.0f} decoded tokens per CPU-s\n"
         f"    {outcome.steps:,} steps (decode, prefill, mixed: {mix}); mean batch {outcome.mean_batch:.1f}, peak"
-        f" {outcome.peak_running}; {outcome.preemptions.sum():,} preemptions\n"
+        f" {outcome.peak_running}; {outcome.preemptions.sum():,} preemptions; {outcome.hit_rate:.1%} hits\n"
         f"    ttft p95 {outcome.percentile('ttft', 95):.3f} s, itl p99 {outcome.percentile('itl', 99):.4f} s;"
         f" uncovered {outcome.uncovered_share:.3%}; saturated {outcome.saturated}"
     )
@@ -128,6 +147,8 @@ def main() -> None:
         "chat, asynchronous": (load, VllmKnobs(8192, 256, num_blocks=30_000)),
         "chat, synchronous": (load, VllmKnobs(8192, 256, num_blocks=30_000, async_scheduling=False)),
         "chat, preempting": (load, VllmKnobs(8192, 256, num_blocks=2_300)),
+        "chat, prefix cache": (load, VllmKnobs(8192, 256, num_blocks=30_000, prefix_caching=True)),
+        "chat, prefix cache, preempting": (load, VllmKnobs(8192, 256, num_blocks=2_000, prefix_caching=True)),
         "long outputs": (long, VllmKnobs(8192, 256, num_blocks=200_000)),
         "chat, sglang": (load, SglangKnobs(8192, 256, 480_000)),
         "chat, sglang mixed": (load, SglangKnobs(8192, 256, 480_000, enable_mixed_chunk=True)),

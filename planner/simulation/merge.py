@@ -21,6 +21,8 @@ _PER_REQUEST = (
     "done_s",
     "max_gap_s",
     "preemptions",
+    "hit_tokens",
+    "rehit_tokens",
 )
 _SUMMED = (
     "gap_counts",

@@ -63,6 +63,8 @@ class Outcome:
     done_s: Floats
     max_gap_s: Floats  # 0 for a single output token
     preemptions: Ints
+    hit_tokens: Ints  # of the prompt, found in the prefix cache when first admitted
+    rehit_tokens: Ints  # found when admitted again after a preemption
     rejected: Ints
     gap_counts: Ints  # bins of gaps.py
     step_counts: Ints  # int64[3] by STEP_KINDS
@@ -109,6 +111,12 @@ class Outcome:
     def mean_batch(self) -> float:
         """Mean rows per step."""
         return self.rows / self.steps if self.steps else 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the served prompts' tokens that were found in the prefix cache (first admissions only)."""
+        prompts = int(self.prompt_tokens[self.served].sum())
+        return int(self.hit_tokens.sum()) / prompts if prompts else 0.0
 
     @property
     def prompt_tokens_per_s(self) -> float:

@@ -59,6 +59,7 @@ class Profile:
     threshold: int = 0  # most tokens of one request while it is not alone; 0: no limit
     adaptive: bool = False  # at least an equal share of the budget
     interval: int = 1  # prefills only every so many steps while somebody decodes
+    caching: bool = False  # full blocks of known tokens can be found again (see prefix, reference_prefix)
 
     # assembler A, apart
     decode_quota: int = NO_LIMIT  # tokens for decodes before the prompts get theirs

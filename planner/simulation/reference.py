@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +27,9 @@ from planner.simulation.gaps import GAP_BINS, gap_bin
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.knobs import Knobs
 from planner.simulation.outcome import DECODE, MIXED, PREFILL, Outcome, StepRecord
+from planner.simulation.prefix import PrefixBlocks
 from planner.simulation.profile import Profile
+from planner.simulation.reference_prefix import PrefixCache
 from planner.simulation.reference_requests import Batch, Engine, Request, Row, deliver, enqueue, note_time
 from planner.simulation.reference_schedule import schedule
 from planner.simulation.workload import Workload, prepare
@@ -47,18 +50,25 @@ def simulate(
     tie: Ints | None = None,
     max_tokens: Ints | None = None,
     step_seconds: StepSeconds = step_seconds,
+    prefix: PrefixBlocks | None = None,
+    assumed_hit_share: float = 0.0,
 ) -> Outcome:
     """Run the workload to its end. Arrays have one entry per request, sorted by arrival.
 
     `host_gap_s` is added to every step. `tie` orders requests of equal priority and arrival. `max_tokens` is what
-    the clients allowed, for engines that reserve or estimate by it; None: just the outputs. The compiled
+    the clients allowed, for engines that reserve or estimate by it; None: just the outputs. `prefix` names the
+    blocks prompts share, or `assumed_hit_share` of the prompt tokens is taken to be cached (engines with a prefix
+    cache that is on). The compiled
     step-time function is the default so that a comparison with the kernel compares scheduling and accounting.
     ValueError for an unusable workload (see `workload.prepare`), an unknown clock, or a missing step time.
     """
     check_clock(clock, step_time)
     profile = knobs.profile
-    workload = prepare(arrival_s, prompt_tokens, output_tokens, priority, profile, tie, max_tokens)
-    engine = Engine(profile, profile.num_blocks, ratio=profile.ratio)
+    workload = prepare(
+        arrival_s, prompt_tokens, output_tokens, priority, profile, tie, max_tokens, prefix, assumed_hit_share
+    )
+    cache = _prefix_cache(workload, profile)
+    engine = Engine(profile, profile.num_blocks, ratio=profile.ratio, cache=cache)
     run = _Run(profile, clock == "steps", step_time, host_gap_s, step_seconds, engine)
     run.requests = [
         Request(i, *fields)
@@ -70,6 +80,7 @@ def simulate(
                 workload.priority.tolist(),
                 workload.tie.tolist(),
                 workload.max_tokens.tolist(),
+                (workload.assumed_blocks * profile.block_size).tolist(),
                 strict=True,
             )
         )
@@ -78,6 +89,14 @@ def simulate(
     run.least_free = profile.num_blocks
     _loop(run)
     return _outcome(run, workload, np.asarray(arrival_s), prompt_tokens, output_tokens, record_steps)
+
+
+def _prefix_cache(workload: Workload, profile: Profile) -> PrefixCache | None:
+    if not profile.caching:
+        return None
+    ids, offsets = workload.prefix.ids.tolist(), workload.prefix.offsets.tolist()
+    shared = [ids[start:stop] for start, stop in pairwise(offsets)]
+    return PrefixCache(profile.num_blocks, profile.block_size, shared)
 
 
 @dataclass(slots=True)
@@ -242,8 +261,6 @@ def _outcome(
     done = np.array([t.last_token_s for t in times], dtype=np.float64)
     chunks = np.array([t.chunks_s for t in times], dtype=np.float64)
     rows = [row for step in run.steps for row in step.batch.rows]
-    preemptions = np.zeros(workload.total, dtype=np.int64)
-    preemptions[workload.kept] = [request.preemptions for request in run.requests]
     return Outcome(
         arrival_s=np.array(arrival_s, dtype=np.float64),
         prompt_tokens=np.array(prompt, dtype=np.int64),
@@ -254,7 +271,9 @@ def _outcome(
         first_token_s=workload.spread(first_token),
         done_s=workload.spread(done),
         max_gap_s=workload.spread(np.array([t.max_gap_s for t in times], dtype=np.float64)),
-        preemptions=preemptions,
+        preemptions=workload.spread_counts(_ints([request.preemptions for request in run.requests])),
+        hit_tokens=workload.spread_counts(_ints([request.hit_tokens for request in run.requests])),
+        rehit_tokens=workload.spread_counts(_ints([request.rehit_tokens for request in run.requests])),
         rejected=workload.rejected,
         gap_counts=np.array(run.gaps, dtype=np.int64),
         step_counts=np.array(run.step_counts, dtype=np.int64),

@@ -22,9 +22,11 @@ from planner.simulation.reference_requests import (
     Request,
     admit,
     blocks_for,
+    cached_of,
     give,
     missing_blocks,
     serve,
+    take_cached,
 )
 
 
@@ -85,13 +87,16 @@ def _admit(engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: in
                 break
             continue
         watermark = profile.watermark_blocks if engine.running else 0
-        if request.left > most_left:
+        cached_tokens, hits = cached_of(engine, request)
+        if request.left - cached_tokens > most_left:
             break
-        if blocks_for(engine, request.known) + watermark + kept_free > engine.free:
+        held_by_others = sum(block.holders > 0 for block in hits)
+        if blocks_for(engine, request.known) - held_by_others + watermark + kept_free > engine.free:
             break
         if not profile.chunked and request.left > profile.budget - batch.tokens:
             break
         admit(engine, request)
+        take_cached(engine, request, cached_tokens, hits)
         admitted_prefill = admitted_prefill or request.left > 1
         give(engine, batch, request, min(request.left, cap, profile.budget - batch.tokens))
     return admitted_prefill

@@ -2,7 +2,8 @@
 
 A request has `computed` tokens catching up with `known = prompt + generated`; with a result outstanding its token
 is "in flight" and counts as known. It holds the blocks its computed tokens fill or, where an admission allocates the
-whole prompt, those of all known tokens until they are computed. Tokens and blocks.
+whole prompt, those of all known tokens until they are computed. With a prefix cache an admitted request begins behind
+the blocks that the cache has of it (`reference_prefix`). Tokens and blocks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from planner.simulation.profile import Profile
+from planner.simulation.reference_prefix import Block, PrefixCache
 
 
 @dataclass(slots=True, eq=False)
@@ -23,12 +25,15 @@ class Request:
     priority: int
     tie: int
     limit: int = 0  # most outputs the client asked for: what reservations and estimates count; 0: the outputs
+    assumed_tokens: int = 0  # taken to be cached when it is first admitted
     computed: int = 0
     generated: int = 0
     in_flight: int = 0
     blocks: int = 0
     mid_prefill: bool = False  # some known tokens were left uncomputed when it was last scheduled
     preemptions: int = 0
+    hit_tokens: int = 0
+    rehit_tokens: int = 0
     remote: bool = False  # waiting for blocks only: its KV cache comes from a prefill replica
 
     def __post_init__(self) -> None:
@@ -105,6 +110,7 @@ class Engine:
     ratio: float = 0.0
     gap_left: int = 0
     decode_side: DecodeSide | None = None
+    cache: PrefixCache | None = None
 
 
 def enqueue(engine: Engine, request: Request) -> None:
@@ -116,6 +122,39 @@ def enqueue(engine: Engine, request: Request) -> None:
 def admit(engine: Engine, request: Request) -> None:
     engine.waiting.remove(request)
     engine.running.append(request)
+
+
+def cached_of(engine: Engine, request: Request) -> tuple[int, list[Block]]:
+    """Tokens that a waiting request need not compute, and the cached blocks that hold them (none for assumed ones)."""
+    if engine.cache is None:
+        return 0, []
+    if request.assumed_tokens and request.preemptions == 0:
+        return request.assumed_tokens, []
+    hits = engine.cache.hits(request.index, request.known)
+    return len(hits) * engine.profile.block_size, hits
+
+
+def take_cached(engine: Engine, request: Request, cached_tokens: int, hits: list[Block]) -> None:
+    """A request that was just admitted begins behind what was cached of it."""
+    if engine.cache is None:
+        return
+    engine.free -= sum(block.holders == 0 for block in hits)
+    engine.cache.hold(request.index, hits)
+    request.blocks = len(hits)
+    request.computed = cached_tokens
+    if request.preemptions == 0:
+        request.hit_tokens = cached_tokens
+    else:
+        request.rehit_tokens += cached_tokens
+
+
+def release(engine: Engine, request: Request) -> None:
+    """Its blocks are free, but for those that others hold too."""
+    if engine.cache and request.blocks:
+        engine.free += engine.cache.release(request.index, request.computed)
+    else:
+        engine.free += request.blocks
+    request.blocks = 0
 
 
 def blocks_for(engine: Engine, tokens: int) -> int:
@@ -135,6 +174,9 @@ def give(engine: Engine, batch: Batch, request: Request, take: int) -> None:
     missing = missing_blocks(engine, request, take)
     request.blocks += missing
     engine.free -= missing
+    if engine.cache:
+        engine.cache.extend(request.index, missing)
+        engine.cache.learn(request.index, min(request.computed + take, request.prompt + request.generated))
     decode = request.left == 1 and request.computed >= request.prompt
     batch.rows.append(Row(request, take, request.computed, decode, was_mid_prefill=request.mid_prefill))
     batch.served.add(request.index)
@@ -185,8 +227,7 @@ def preempt(engine: Engine, batch: Batch, request: Request) -> None:
         batch.served.remove(request.index)
     batch.preempted.append(request)
     engine.running.remove(request)
-    engine.free += request.blocks
-    request.blocks = 0
+    release(engine, request)
     request.computed = 0
     request.mid_prefill = False
     request.preemptions += 1
@@ -227,11 +268,12 @@ def deliver(engine: Engine, batch: Batch) -> int:
         request = row.request
         request.in_flight -= 1
         request.generated += 1
+        if engine.cache and request in engine.running:
+            engine.cache.learn(request.index, request.computed - request.in_flight)
         if request.generated == request.output:
             finished += 1
             # preempted with its last token in flight, it finishes in the queue, without blocks
             (engine.running if request in engine.running else engine.waiting).remove(request)
-            engine.free += request.blocks
-            request.blocks = 0
+            release(engine, request)
             engine.shut = False
     return finished

@@ -1,7 +1,8 @@
 """The requests of one run, checked, without those that could never be served, and with their queue order.
 
 A request that could never be admitted, or never again once it was preempted, would wait for ever
-(`Profile.possible`): it is rejected before the run and its index reported.
+(`Profile.possible`): it is rejected before the run and its index reported. Blocks that a prefix cache would share do
+not change that: it must hold them all at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.simulation.arrays import Bools, Floats, Ints
+from planner.simulation.prefix import PrefixBlocks, assumed_blocks, no_blocks
 from planner.simulation.profile import Profile
 
 
@@ -18,7 +20,8 @@ from planner.simulation.profile import Profile
 class Workload:
     """`kept` int64[N]: positions of the served requests in the input; the other arrays have N entries, by arrival.
 
-    `tie` orders requests of equal priority and arrival (vLLM compares ids as strings).
+    `tie` orders requests of equal priority and arrival (vLLM compares ids as strings). `prefix` names the blocks
+    that prompts share; the first `assumed_blocks` of each are taken to be cached when it is first admitted.
     """
 
     total: int
@@ -30,10 +33,18 @@ class Workload:
     max_tokens: Ints
     priority: Ints
     tie: Ints
+    prefix: PrefixBlocks
+    assumed_blocks: Ints
 
     def spread(self, values: Floats) -> Floats:
         """Back to the input's positions; NaN where a request was rejected."""
         spread = np.full(self.total, np.nan)
+        spread[self.kept] = values
+        return spread
+
+    def spread_counts(self, values: Ints) -> Ints:
+        """The same for counts; 0 where a request was rejected."""
+        spread = np.zeros(self.total, dtype=np.int64)
         spread[self.kept] = values
         return spread
 
@@ -46,11 +57,14 @@ def prepare(
     profile: Profile,
     tie: Ints | None = None,
     max_tokens: Ints | None = None,
+    prefix: PrefixBlocks | None = None,
+    assumed_hit_share: float = 0.0,
 ) -> Workload:
     """Check the arrays (equal lengths, sorted finite arrivals from 0 on, at least one prompt and output token).
 
     ValueError names what is wrong and the first position. `tie` defaults to the order of the arrays,
-    `max_tokens` to the outputs, which it must not be below.
+    `max_tokens` to the outputs, which it must not be below. `prefix` is ignored by an engine that does not cache;
+    `assumed_hit_share` of all prompt tokens asks for one that does, and no `prefix`.
     """
     arrival = np.ascontiguousarray(arrival_s, dtype=np.float64)
     prompt = np.ascontiguousarray(prompt_tokens, dtype=np.int64)
@@ -79,6 +93,11 @@ def prepare(
     _refuse(limit < output, "max_tokens must not be below output_tokens")
     possible = profile.possible(prompt, output, limit)
     kept = np.flatnonzero(possible)
+    _check_prefix(prefix, assumed_hit_share, count, profile)
+    assumed = np.zeros(len(kept), dtype=np.int64)
+    if assumed_hit_share > 0.0:
+        assumed = assumed_blocks(prompt, assumed_hit_share, profile.block_size)[kept]
+    shared = prefix.take(kept) if prefix and profile.caching else no_blocks(len(kept), profile.block_size)
     return Workload(
         total=count,
         kept=kept,
@@ -89,7 +108,24 @@ def prepare(
         max_tokens=limit[kept],
         priority=order[kept],
         tie=ties[kept],
+        prefix=shared,
+        assumed_blocks=assumed,
     )
+
+
+def _check_prefix(prefix: PrefixBlocks | None, share: float, count: int, profile: Profile) -> None:
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"assumed_hit_share must be in [0, 1], not {share}")
+    if share > 0.0 and not profile.caching:
+        raise ValueError("assumed_hit_share needs prefix_caching")
+    if share > 0.0 and prefix is not None:
+        raise ValueError("either the trace's prefix or an assumed_hit_share, not both")
+    if prefix is not None and prefix.requests != count:
+        raise ValueError(f"the prefix names the blocks of {prefix.requests} requests, arrival_s has {count}")
+    if prefix is not None and profile.caching and prefix.block_tokens != profile.block_size:
+        raise ValueError(
+            f"the prefix names blocks of {prefix.block_tokens} tokens, the engine's have {profile.block_size}"
+        )
 
 
 def _refuse(wrong: Bools, message: str) -> None:

@@ -94,6 +94,8 @@ def finish(raw: Raw, requests: Requests, rules: Rules) -> ClusterOutcome:
             done_s=told(decode.last_token_s),
             max_gap_s=told(decode.max_gap_s),
             preemptions=np.where(served, preempted, 0),
+            hit_tokens=np.zeros(len(served), dtype=np.int64),
+            rehit_tokens=np.zeros(len(served), dtype=np.int64),
             rejected=np.flatnonzero(~served),
             peak_running=max(use.peak_running for use in uses),
             least_free_blocks=min(use.least_free_blocks for use in uses),

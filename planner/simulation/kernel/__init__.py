@@ -17,6 +17,7 @@ from planner.simulation.kernel.results import Recorder, outcome
 from planner.simulation.kernel.state import build
 from planner.simulation.knobs import Knobs, VllmKnobs
 from planner.simulation.outcome import Outcome
+from planner.simulation.prefix import PrefixBlocks
 from planner.simulation.workload import prepare
 
 WITHOUT_PAUSE = 1 << 62
@@ -34,11 +35,15 @@ def simulate(
     host_gap_s: float = 0.0,
     tie: Ints | None = None,
     max_tokens: Ints | None = None,
+    prefix: PrefixBlocks | None = None,
+    assumed_hit_share: float = 0.0,
 ) -> Outcome:
     """Run the workload to its end; parameters and errors as in `reference.simulate`."""
     check_clock(clock, step_time)
     profile = knobs.profile
-    workload = prepare(arrival_s, prompt_tokens, output_tokens, priority, profile, tie, max_tokens)
+    workload = prepare(
+        arrival_s, prompt_tokens, output_tokens, priority, profile, tie, max_tokens, prefix, assumed_hit_share
+    )
     advance = ADVANCE[profile.assembler]
     state = build(workload, profile, count_steps=clock == "steps", record=record_steps, host_gap_s=host_gap_s)
     model = constant_model(0.0) if step_time is None else step_time

@@ -12,6 +12,7 @@ from __future__ import annotations
 from planner.simulation.kernel.blocks import blocks_for, context_of
 from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.preempt import preempt, victim
+from planner.simulation.kernel.prefix import learn, look_up, take_hits
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head
 from planner.simulation.kernel.rows import add_row, collect_loose
 from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, STEADY, State
@@ -29,11 +30,14 @@ def assemble_mixed(state: State) -> None:
         and now.running > now.mid_prefill
     )
     now.rows = 0
+    now.learned = 0
     now.preempted = 0
     continued = _brief_pass(state, cap, defer)
     if continued < 0:
         continued = _full_pass(state, cap, defer)
     now.admitted = now.rows
+    if knobs.caching != 0:
+        learn(state)
     admitted_prefill = False
     if now.preempted == 0:
         if now.waiting > 0:
@@ -162,6 +166,10 @@ def queue_is_shut(state: State) -> bool:
         return True
     request = state.requests[queue_head(state)]
     needed = blocks_for(request.prompt + request.emitted, knobs.block_size) + knobs.watermark_blocks
+    if knobs.caching != 0:
+        needed -= state.prefix[
+            queue_head(state)
+        ].shared  # others may hold them: they are not asked of the pool
     return bool(needed > now.free)
 
 
@@ -174,18 +182,26 @@ def _waiting_pass(state: State, cap: int, defer: bool) -> bool:
     while now.waiting > 0 and now.budget > 0 and now.running < knobs.seats:
         position = queue_head(state)
         request = state.requests[position]
-        want = request.prompt + request.emitted
+        known = request.prompt + request.emitted
+        cached = live = 0
+        if knobs.caching != 0:
+            look_up(state, position)
+            cached, live = now.hit_tokens, now.live_hits
+        want = known - cached
         if defer and want > 1:
             break
         watermark = knobs.watermark_blocks if now.running > 0 else 0
-        if blocks_for(want, knobs.block_size) + watermark > now.free:
+        if blocks_for(known, knobs.block_size) - live + watermark > now.free:
             break
         pop_queue(state)
         append_running(state, position)
         request.state = LOOSE
         take = min(want, cap, now.budget)
-        now.free -= blocks_for(take, knobs.block_size)
+        held = take_hits(state, position) if knobs.caching != 0 else 0
+        now.free -= blocks_for(cached + take, knobs.block_size) - held
         now.budget -= take
         add_row(state, position, take)
+        if knobs.caching != 0:
+            learn(state)
         admitted_prefill = admitted_prefill or want > 1
     return admitted_prefill

@@ -13,6 +13,7 @@ from planner.simulation.kernel.assemble import assemble
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.decode_run import decode_run, only_decodes
+from planner.simulation.kernel.prefix import give_back, in_running_order
 from planner.simulation.kernel.queue import enqueue_new, forget_waiting, remove_running
 from planner.simulation.kernel.record import (
     advance_steady,
@@ -153,6 +154,8 @@ def _apply_results(state: State) -> None:
     """Finished requests of schedule k - lag give their seats and blocks back."""
     now, knobs = state.now[0], state.knobs[0]
     due = state.pending[(now.schedules - knobs.lag) & 1]
+    if knobs.caching != 0 and due[0] > 1:
+        in_running_order(state, due)
     for at in range(1, due[0] + 1):
         _release(state, due[at])
     due[0] = 0
@@ -166,7 +169,11 @@ def _release(state: State, position: int) -> None:
     if request.state == EXHAUSTED:
         request.state = DONE
         remove_running(state, position)
-        now.free += blocks_for(request.prompt + request.output - 1, knobs.block_size)
+        held = blocks_for(request.prompt + request.output - 1, knobs.block_size)
+        if knobs.caching != 0:
+            give_back(state, position, held)
+        else:
+            now.free += held
         if knobs.reserves != 0:
             now.reserved -= blocks_for(request.prompt + request.limit, knobs.block_size)
     else:  # preempted meanwhile: it finishes in the queue

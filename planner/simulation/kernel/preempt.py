@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.simulation.kernel.blocks import held_blocks
 from planner.simulation.kernel.compiled import compiled
+from planner.simulation.kernel.prefix import give_back
 from planner.simulation.kernel.queue import enqueue_preempted, remove_running
 from planner.simulation.kernel.record import record_preempted
 from planner.simulation.kernel.rows import drop_row, forget_loose
@@ -35,7 +36,11 @@ def preempt(state: State, position: int) -> int:
         taken = request.take
     elif request.state == STEADY and now.all_served != 0:
         taken = 1
-    now.free += held_blocks(request, now.tick, taken, knobs.block_size, knobs.whole_prompt != 0)
+    held = held_blocks(request, now.tick, taken, knobs.block_size, knobs.whole_prompt != 0)
+    if knobs.caching != 0:
+        give_back(state, position, held)
+    else:
+        now.free += held
     if request.state == STEADY:
         leave_steady(state, position)
     else:

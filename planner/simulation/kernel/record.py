@@ -47,6 +47,8 @@ def finish_steady(state: State) -> None:
         position = state.wheel[bucket]
         leave_steady(state, position)
         _exhaust(state, position)
+        if state.knobs[0].caching != 0:
+            state.prefix[position].unknown = state.knobs[0].lag
 
 
 @inlined

@@ -59,8 +59,6 @@ def outcome(
     first_scheduled, first_token = requests["first_scheduled_s"], requests["first_token_s"]
     done = requests["last_token_s"]
     waits = np.maximum(first_token - first_scheduled - requests["chunks_s"], 0.0)
-    preemptions = np.zeros(workload.total, dtype=np.int64)
-    preemptions[workload.kept] = requests["preemptions"]
     return Outcome(
         arrival_s=np.array(arrival_s, dtype=np.float64),
         prompt_tokens=np.array(prompt, dtype=np.int64),
@@ -71,7 +69,9 @@ def outcome(
         first_token_s=workload.spread(first_token),
         done_s=workload.spread(done),
         max_gap_s=workload.spread(requests["max_gap_s"]),
-        preemptions=preemptions,
+        preemptions=workload.spread_counts(requests["preemptions"]),
+        hit_tokens=_hits(state, workload, "hit_tokens"),
+        rehit_tokens=_hits(state, workload, "rehit_tokens"),
         rejected=workload.rejected,
         gap_counts=state.gap_counts,
         step_counts=state.step_counts,
@@ -89,3 +89,9 @@ def outcome(
         load=saturation.judge(workload.arrival_s, done, state.in_queue, float(now["idle_late_s"])),
         record=None if recorder is None else recorder.record(workload.kept),
     )
+
+
+def _hits(state: State, workload: Workload, name: str) -> Ints:
+    if not state.knobs["caching"][0]:
+        return np.zeros(workload.total, dtype=np.int64)
+    return workload.spread_counts(state.prefix[name])

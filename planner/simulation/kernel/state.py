@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from planner.simulation.arrays import Ints
 from planner.simulation.gaps import GAP_BINS
+from planner.simulation.prefix import PrefixBlocks
 from planner.simulation.profile import ESTIMATES, MOST_ESTIMATED, NO_LIMIT, PREFILL_FIRST, RESERVES, Profile
 from planner.simulation.workload import Workload
 
@@ -90,6 +91,7 @@ KNOBS = np.dtype(
         ("lag", np.int64),
         ("count_steps", np.int64),
         ("record", np.int64),
+        ("caching", np.int64),
     ]
 )
 NOW = np.dtype(
@@ -153,6 +155,19 @@ NOW = np.dtype(
         ("recorded_steps", np.int64),
         ("recorded_rows", np.int64),
         ("recorded_preempted", np.int64),
+        # prefix cache only:
+        ("fresh", np.int64),  # free blocks without a name
+        ("listed", np.int64),  # free blocks with one: those of the queue's nodes
+        ("first_free", np.int64),  # node of the queue of free blocks that is taken first
+        ("last_free", np.int64),
+        ("spare", np.int64),  # first node given back
+        ("nodes", np.int64),  # how many were ever used
+        ("turns", np.int64),
+        ("learned", np.int64),  # rows of this schedule whose blocks can be hit
+        ("hit_tokens", np.int64),  # what the last look-up found, see prefix.look_up
+        ("shared_hits", np.int64),
+        ("own_hits", np.int64),
+        ("live_hits", np.int64),
     ]
 )
 ROW = np.dtype([("request", np.int64), ("take", np.int64), ("cached", np.int64), ("decode", np.int64)])
@@ -165,6 +180,40 @@ STEP_RECORD = np.dtype(
         ("rows", np.int64),
         ("preempted", np.int64),
         ("free_blocks", np.int64),
+    ]
+)
+PREFIX = np.dtype(
+    [
+        ("shared", np.int32),  # leading blocks of its prompt that other prompts have too
+        ("held", np.int32),  # of those, the ones it holds by node: full and scheduled
+        ("shared_at", np.int64),  # of its first shared block in `shared`
+        ("run", np.int64),  # the node of `own`
+        ("own", np.int32),  # blocks of its run in the queue of free blocks, while it waits to be resumed
+        ("assumed", np.int32),  # blocks taken to be cached at its first admission
+        ("unknown", np.int32),  # exhausted: computed tokens whose content is still in flight
+        ("hit_tokens", np.int64),
+        ("rehit_tokens", np.int64),
+        ("turn", np.int64),  # counts admissions: the order of the running list
+    ],
+    align=True,
+)
+NODE = np.dtype(
+    [
+        ("name", np.int32),  # of a shared block; -1: a run of blocks that only one request ever had
+        ("holders", np.int32),  # shared: how many requests hold it; 0 in the queue
+        ("twin", np.int32),  # shared: the next copy of the same block
+        ("owner", np.int32),  # run: the waiting request that can hit it, or -1
+        ("count", np.int32),  # blocks
+        ("next", np.int32),  # in the queue
+        ("previous", np.int32),
+    ]
+)
+SHARED = np.dtype(
+    [
+        ("name", np.int32),  # by place: the block's name, below the number of names
+        ("node", np.int32),  # by place: the node by which it is held
+        ("first", np.int32),  # by name: the oldest cached copy, -1 none
+        ("last", np.int32),  # by name: the newest
     ]
 )
 RECORDED_STEPS = 4096
@@ -192,6 +241,9 @@ class State(NamedTuple):
     recorded_steps: Records  # STEP_RECORD[...]
     recorded_rows: Records  # ROW[...]
     recorded_preempted: Ints
+    prefix: Records  # PREFIX[N]; this and the next have one element without prefix caching
+    nodes: Records  # NODE[blocks]
+    shared: Records  # SHARED[...] the leading blocks that prompts share, request by request
 
 
 def build(
@@ -222,6 +274,8 @@ def build(
     now["free"] = now["least_free"] = profile.num_blocks
     now["head"] = now["tail"] = now["first"] = now["last"] = -1
     now["ratio"] = profile.ratio
+    now["fresh"] = profile.num_blocks
+    now["first_free"] = now["last_free"] = now["spare"] = -1
     room = 2 * seats if record else 1
     return State(
         knobs=_knobs(profile, workload, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s),
@@ -243,7 +297,29 @@ def build(
         recorded_steps=np.zeros(RECORDED_STEPS if record else 1, dtype=STEP_RECORD),
         recorded_rows=np.zeros(max(room, 16 * RECORDED_STEPS if record else 1), dtype=ROW),
         recorded_preempted=np.zeros(max(room, RECORDED_STEPS if record else 1), dtype=np.int64),
+        prefix=_prefix(workload, profile),
+        nodes=np.zeros(
+            profile.num_blocks + 1 if profile.caching else 1, dtype=NODE
+        ),  # unused pages cost nothing
+        shared=_shared(workload.prefix),
     )
+
+
+def _prefix(workload: Workload, profile: Profile) -> Records:
+    if not profile.caching:
+        return np.zeros(1, dtype=PREFIX)
+    prefix = np.zeros(len(workload.arrival_s), dtype=PREFIX)
+    prefix["shared_at"] = workload.prefix.offsets[:-1]
+    prefix["shared"] = np.diff(workload.prefix.offsets)
+    prefix["assumed"] = workload.assumed_blocks
+    return prefix
+
+
+def _shared(blocks: PrefixBlocks) -> Records:
+    shared = np.zeros(max(len(blocks.ids), blocks.distinct), dtype=SHARED)
+    shared["name"][: len(blocks.ids)] = blocks.ids
+    shared["first"] = -1
+    return shared
 
 
 def _knobs(
@@ -271,6 +347,7 @@ def _knobs(
         "gap",
         "gap_least_decodes",
         "lag",
+        "caching",
     ):
         values[name] = getattr(profile, name)
     values["host_gap_s"] = host_gap_s

@@ -19,7 +19,8 @@ class VllmKnobs:
     `num_blocks` counts usable KV blocks: vLLM keeps one more for itself. `watermark` is a share of that whole
     pool. `long_prefill_token_threshold` 0 means no cap on a request's chunk; `adaptive_threshold` raises the cap
     to an equal share of the budget. `prefill_schedule_interval` N lets prefills run only every N-th step while
-    decodes run. Raises ValueError naming the knob when a value cannot work.
+    decodes run. `prefix_caching` (`--enable-prefix-caching`) lets requests share cached blocks and find them again.
+    Raises ValueError naming the knob when a value cannot work.
     """
 
     max_num_batched_tokens: int
@@ -32,6 +33,7 @@ class VllmKnobs:
     policy: str = FCFS
     watermark: float = 0.0
     async_scheduling: bool = True
+    prefix_caching: bool = False
 
     def __post_init__(self) -> None:
         at_least(
@@ -70,4 +72,5 @@ class VllmKnobs:
             threshold=self.long_prefill_token_threshold,
             adaptive=self.adaptive_threshold,
             interval=self.prefill_schedule_interval,
+            caching=self.prefix_caching,
         )
