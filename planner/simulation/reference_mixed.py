@@ -27,6 +27,7 @@ from planner.simulation.reference_requests import (
     missing_blocks,
     serve,
     take_cached,
+    whole_future,
 )
 
 
@@ -78,14 +79,15 @@ def _admit(engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: in
     """
     profile = engine.profile
     admitted_prefill = False
-    if engine.decode_side is not None:
-        engine.decode_side.seat_ready(engine, batch)
+    side = engine.decode_side if profile.assembler == IN_ORDER else None
+    if side is not None:
+        side.seat_ready(engine, batch)
     while engine.waiting and batch.tokens < profile.budget and len(engine.running) < profile.seats:
         request = engine.waiting[0]
-        if request.remote and engine.decode_side is not None:
-            if not engine.decode_side.take_blocks(engine):
-                break
+        if request.remote and side is not None and side.take_blocks(engine):
             continue
+        if request.remote:
+            break
         watermark = profile.watermark_blocks if engine.running else 0
         cached_tokens, hits = cached_of(engine, request)
         if request.left - cached_tokens > most_left:
@@ -141,11 +143,16 @@ def _reserved_prompts(engine: Engine, batch: Batch, begun: Sequence[Request]) ->
     """Begun prompts, then the queue, while seats and the blocks for everybody's whole future last. Who gets no
     tokens lets the next one try, but keeps his reservation in this step."""
     profile = engine.profile
-    unreserved = profile.num_blocks - sum(_whole_future(engine, request) for request in engine.running)
+    futures = sum(whole_future(engine, request) for request in engine.running)
+    unreserved = profile.num_blocks - engine.set_aside - futures
     prompts = list(begun)
     for request in engine.waiting:
-        unreserved -= _whole_future(engine, request)
-        if unreserved < 0 or len(engine.running) + len(prompts) - len(begun) >= profile.seats:
+        unreserved -= whole_future(engine, request)
+        if (
+            request.remote
+            or unreserved < 0
+            or len(engine.running) + len(prompts) - len(begun) >= profile.seats
+        ):
             break
         prompts.append(request)
     left = [request.left for request in prompts]
@@ -154,10 +161,6 @@ def _reserved_prompts(engine: Engine, batch: Batch, begun: Sequence[Request]) ->
             if request not in engine.running:
                 admit(engine, request)
             give(engine, batch, request, take)
-
-
-def _whole_future(engine: Engine, request: Request) -> int:
-    return blocks_for(engine, request.prompt + request.limit)
 
 
 def _split(engine: Engine, left: list[int], budget: int) -> list[int]:

@@ -53,11 +53,9 @@ def assemble_prefill_first(engine: Engine) -> Batch:
 
 
 def _in_gap(engine: Engine, decodes: int) -> bool:
-    if engine.gap_left > 0 and decodes >= engine.profile.gap_least_decodes:
-        engine.gap_left -= 1
-        return True
-    engine.gap_left = 0
-    return False
+    engine.in_gap = engine.gap_left > 0 and decodes >= engine.profile.gap_least_decodes
+    engine.gap_left = engine.gap_left - 1 if engine.in_gap else 0
+    return engine.in_gap
 
 
 # Whole prompts --------------------------------------------------------------------------------------------------
@@ -67,6 +65,8 @@ def _whole_prompts(engine: Engine, batch: Batch) -> None:
     profile = engine.profile
     while engine.waiting and len(engine.running) < profile.seats:
         request = engine.waiting[0]
+        if request.remote:
+            break
         watermark = profile.watermark_blocks if engine.running else 0
         if blocks_for(engine, request.known) + watermark > engine.free:
             break
@@ -108,7 +108,7 @@ def _estimated_prompts(engine: Engine, batch: Batch, decodes: Sequence[Request])
     room = _Room(profile.budget - joining, engine.free * page, joining + to_come * engine.ratio, joining)
     if chunked is not None and not _go_on(engine, batch, chunked, room):
         return
-    while engine.waiting and not engine.shut and room.budget > 0:
+    while engine.waiting and not engine.shut and room.budget > 0 and not engine.waiting[0].remote:
         if len(engine.running) >= profile.seats:
             engine.shut = True
             break
@@ -175,7 +175,7 @@ def _decode(engine: Engine, batch: Batch, decodes: list[Request]) -> None:
 
 
 def _send_back(engine: Engine, batch: Batch, decodes: list[Request]) -> list[Request]:
-    """At least one, never the last; returns who stays."""
+    """At least one, never the last (unless it is short of what requests taken over hold); returns who stays."""
     kept = sorted(decodes, key=lambda request: (request.emitted, -request.prompt), reverse=True)
     while len(kept) > 1:
         preempt(engine, batch, kept.pop())
@@ -184,6 +184,9 @@ def _send_back(engine: Engine, batch: Batch, decodes: list[Request]) -> list[Req
     cut = next((request for request in engine.running if request.mid_prefill), None)
     if cut is not None and _new_blocks(engine, kept) > engine.free:  # SGLang would fail for want of pages
         preempt(engine, batch, cut)
+    side = engine.decode_side
+    if side is not None and side.holds_blocks and _new_blocks(engine, kept) > engine.free:
+        preempt(engine, batch, kept.pop())  # those taken over have what it needs
     engine.shut = False
     emitted = sum(request.emitted for request in kept)
     limits = sum(request.limit for request in kept)

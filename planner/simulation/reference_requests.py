@@ -86,9 +86,14 @@ class Batch:
 class DecodeSide(Protocol):
     """What a replica that takes over prefilled requests does in its waiting pass (cluster.reference_decode_side)."""
 
+    @property
+    def holds_blocks(self) -> bool: ...
+
     def seat_ready(self, engine: Engine, batch: Batch) -> None: ...
 
     def take_blocks(self, engine: Engine) -> bool: ...
+
+    def take_over(self, engine: Engine) -> None: ...
 
 
 @dataclass(slots=True)
@@ -109,8 +114,11 @@ class Engine:
     shut: bool = False  # nobody is admitted until a request leaves
     ratio: float = 0.0
     gap_left: int = 0
+    in_gap: bool = False  # this schedule was of decodes only, by the cadence
+    # in a cluster: the other side of a hand-off, and blocks spoken for beside those of the running requests
     decode_side: DecodeSide | None = None
     cache: PrefixCache | None = None
+    set_aside: int = 0
 
 
 def enqueue(engine: Engine, request: Request) -> None:
@@ -167,6 +175,11 @@ def missing_blocks(engine: Engine, request: Request, take: int) -> int:
     if engine.profile.whole_prompt and (request.mid_prefill or request.computed == 0):
         tokens = request.known
     return blocks_for(engine, tokens) - request.blocks
+
+
+def whole_future(engine: Engine, request: Request) -> int:
+    """Blocks for its prompt and all outputs that the client allowed."""
+    return blocks_for(engine, request.prompt + request.limit)
 
 
 def give(engine: Engine, batch: Batch, request: Request, take: int) -> None:

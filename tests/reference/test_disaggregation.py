@@ -14,6 +14,7 @@ from calibration.transfer import TransferTable
 from planner.simulation.cluster import reference
 from planner.simulation.cluster.deployment import PULL, Disaggregated, HandOff, Network, pool
 from planner.simulation.cluster.outcome import ClusterOutcome
+from planner.simulation.kernel import cluster
 from planner.simulation.knobs import VllmKnobs
 
 MS = 1e-3
@@ -25,7 +26,7 @@ def recorded(reference_data: Path) -> dict[str, Any]:
     return next(case for case in cases if case["name"].startswith("T13"))
 
 
-@pytest.mark.parametrize("simulate", [reference.simulate], ids=["reference"])
+@pytest.mark.parametrize("simulate", [reference.simulate, cluster.simulate], ids=["reference", "kernel"])
 def test_t13(recorded: dict[str, Any], simulate: Any) -> None:
     """Both engines: 8 tokens a step, synchronous; a step takes 10 + prefilled tokens + 2 x decode rows ms. A result
     reaches the decode side 1 ms later; a transfer takes 5 + prompt ms: of prompt - 1 pulled tokens, so 6 + 1 per token.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from calibration.steptime.scalar import StepTimeArrays
 from calibration.transfer import TransferTable
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.knobs import Knobs
 
 ROUND_ROBIN = "round robin"
 LEAST_TOKENS = "least outstanding tokens"
@@ -40,7 +40,7 @@ class Replica:
     `host`: replicas with the same number share a host and its network card; None: a host of its own.
     """
 
-    knobs: VllmKnobs
+    knobs: Knobs
     step_time: StepTimeArrays
     host_gap_s: float = 0.0
     host: int | None = None
@@ -191,16 +191,15 @@ class Loss:
     """A decode (or aggregated) replica, by its position in its pool, makes no schedule from `time_s` on.
 
     The steps that it has scheduled by then still count. Then its requests go to the replicas that remain, which
-    compute the lost KV caches anew; those whose KV cache is still on the prefill side are handed over again.
+    compute the lost KV caches anew. Those that wait for blocks, or whose pull can begin again, are handed over
+    again; with push, what a prefill replica has begun to compute for it is of no use, though it is computed to the end.
     """
 
     time_s: float
     replica: int
 
 
-def pool(
-    count: int, knobs: VllmKnobs, step_time: StepTimeArrays, host_gap_s: float = 0.0
-) -> tuple[Replica, ...]:
+def pool(count: int, knobs: Knobs, step_time: StepTimeArrays, host_gap_s: float = 0.0) -> tuple[Replica, ...]:
     """`count` replicas alike, each on a host of its own."""
     return (Replica(knobs, step_time, host_gap_s),) * count
 
@@ -208,6 +207,10 @@ def pool(
 def _check_pool(name: str, replicas: tuple[Replica, ...]) -> None:
     if not replicas:
         raise ValueError(f"{name} needs at least one replica")
+    if len({replica.knobs.profile.assembler for replica in replicas}) > 1:
+        raise ValueError(f"{name} mixes engines that assemble their steps in different ways")
+    if any(replica.knobs.profile.caching for replica in replicas):
+        raise ValueError(f"{name} uses prefix caching, which is simulated for one replica only")
 
 
 def _check_router(name: str, router: str) -> None:

@@ -29,4 +29,4 @@ FINISHED, ENDS, JOINS, COMPUTED, HANDED_OVER, PREALLOCATED, LEASE_ENDS, LOST, AR
 
 #: Why a request was not served: 0 it was.
 SERVED, NEVER_FITS, QUEUE_FULL, NO_REPLICA = range(4)
-REFUSALS = ("served", "never fits", "queue full", "no replica left")
+REFUSALS = ("served", "never fits", "queue full", "no replica left that could serve it")

@@ -53,6 +53,7 @@ def simulate(
     queue_limit: QueueLimit | None = None,
     losses: Sequence[Loss] = (),
     warm_up_requests: int = 0,
+    max_tokens: Ints | None = None,
     record_steps: bool = False,
 ) -> ClusterOutcome:
     """Run the requests to their end. Arrays have one entry per request, sorted by arrival.
@@ -60,12 +61,11 @@ def simulate(
     concurrency > 0 closes the loop: the arrivals are not used, so many clients send a request at time 0, and each
     sends the next one, in the order of the arrays, think_s after its last was finished or turned away. The first
     `warm_up_requests` do not count as measured, nor do gaps of steps scheduled before the next one arrives.
+    `max_tokens` is what the clients allowed, for engines that reserve or estimate by it; None: just the outputs.
     ValueError for an unusable workload (see `workload.prepare`) or setting.
     """
     rules = rules_of(deployment, concurrency, think_s, queue_limit, losses, warm_up_requests)
-    requests = prepare(
-        arrival_s, prompt_tokens, output_tokens, priority, deployment, closed_loop=rules.closed_loop
-    )
+    requests = prepare(arrival_s, prompt_tokens, output_tokens, priority, max_tokens, rules)
     run = build(requests, rules)
     _begin(run, requests)
     while run.over < len(run.ways):
@@ -123,7 +123,7 @@ def _happen(run: Run, requests: Requests, event: Event) -> None:
     elif kind == HANDED_OVER:
         hand_off.handed_over(run, way, now)
     elif kind == PREALLOCATED:
-        hand_off.preallocated(run, way, now)
+        hand_off.preallocated(run, way, event, now)
     elif kind == LEASE_ENDS:
         hand_off.lease_ends(run, way, now)
 
@@ -184,7 +184,7 @@ def _tell_of_prefills(run: Run, turn: Turn) -> None:
     for row in turn.rows:
         i, tokens = row.request.index, row.cached + row.tokens
         if rules.mode == PUSH_CHUNKS:
-            run.at(turn.end_s, COMPUTED, i, tokens=tokens, preemptions=row.request.preemptions)
+            run.at(turn.end_s, COMPUTED, i, tokens=tokens, mark=row.request.preemptions)
         elif row.emits and rules.mode == AFTER_PREFILL and run.ways[i].output == 1:
             run.at(turn.end_s, FINISHED, i)
         elif row.emits:

@@ -23,9 +23,11 @@ from planner.simulation.cluster.order import (
 )
 from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
 from planner.simulation.cluster.reference_links import Transfer
-from planner.simulation.cluster.reference_replica import ReferenceReplica, deliver
+from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica, deliver
 from planner.simulation.cluster.reference_run import Event, Run, Way
 from planner.simulation.kernel.step_time import transfer_parts
+from planner.simulation.profile import RESERVES
+from planner.simulation.reference_requests import whole_future
 
 
 def preallocate(run: Run, way: Way, now: float) -> bool:
@@ -50,7 +52,21 @@ def handed_over_again(run: Run, way: Way, now: float, *, remote: bool) -> None:
     """Its decode replica was lost. The prefill side may have given its blocks up by now."""
     if remote and run.rules.hand_off.mode != PUSH_CHUNKS:
         remote = way.sender.held > 0
+    if not remote:
+        _compute_locally(way)
     _to_decode_side(run, way, now, remote=remote)
+
+
+def _compute_locally(way: Way) -> None:
+    """From now on the decode leg is like any other request, without the one token that it was to have known."""
+    leg = way.decode
+    if leg.prompt < way.prompt:  # pull: the prompt's last
+        leg.prompt += 1
+        leg.output -= 1
+        leg.limit -= 1
+        leg.generated -= 1
+    elif leg.first_token_s < 0:  # push: the first output, which nobody has seen
+        leg.generated = 0
 
 
 def prefill_is_over(run: Run, way: Way) -> None:
@@ -62,7 +78,7 @@ def prefill_is_over(run: Run, way: Way) -> None:
 
 def _to_decode_side(run: Run, way: Way, now: float, *, remote: bool) -> bool:
     replica = run.decode.choose()
-    if replica is None:
+    if replica is None or not (remote or _can_compute(replica, way.decode)):
         way.refusal = NO_REPLICA
         _free_prefill_blocks(run, way, now)
         run.is_over(now)
@@ -73,31 +89,37 @@ def _to_decode_side(run: Run, way: Way, now: float, *, remote: bool) -> bool:
     return True
 
 
+def _can_compute(replica: ReferenceReplica, leg: Leg) -> bool:
+    """Without chunked prefill, prompt and outputs so far may be more than a step can hold."""
+    profile = replica.of.knobs.profile
+    return profile.chunked or leg.known <= profile.budget
+
+
 def staged(run: Run, side: ReferenceDecodeSide, start_s: float) -> None:
     """The decode side took blocks in the schedule whose work starts at start_s."""
     rules = run.rules.hand_off
     for leg in side.newly_staged:
         way = run.ways[leg.index]
         way.staged = True
+        way.stagings += 1
         if rules.mode == PUSH_CHUNKS:
-            run.at(start_s + rules.message_s, PREALLOCATED, leg.index)
+            run.at(start_s + rules.message_s, PREALLOCATED, leg.index, mark=way.stagings)
         else:
             _send(run, way, way.prompt - 1 if rules.mode == PULL else way.prompt, start_s)
     side.newly_staged.clear()
 
 
-def preallocated(run: Run, way: Way, now: float) -> None:
+def preallocated(run: Run, way: Way, event: Event, now: float) -> None:
     """Push: the prefill replica knows that there is room."""
-    if way.prefill_sent:  # before, when its decode replica was another
-        _send_on(run, way, now)
-        return
+    if not way.staged or way.stagings != event.mark:
+        return  # that decode replica is lost
     way.prefill_sent = True
     run.replicas[way.sender.replica].enter(way.sender, now, next(run.entries), remote=False)
 
 
 def computed(run: Run, way: Way, event: Event, now: float) -> None:
     """Push: a step has ended that computed the prompt up to `event.tokens`."""
-    if way.sender.preemptions != event.preemptions:
+    if way.sender.preemptions != event.mark:
         return  # its blocks were taken away while the step ran
     way.computed_tokens = max(way.computed_tokens, event.tokens)
     if event.tokens == way.prompt:
@@ -157,7 +179,10 @@ def _is_ready(run: Run, way: Way, now: float) -> None:
     if leg.generated == leg.output:  # push: its only token came with the KV cache
         leg.finished = True
         replica.engine.free += leg.blocks
-        del side.reserved[leg.index]
+        replica.engine.shut = False
+        if replica.engine.profile.admission == RESERVES:
+            replica.engine.set_aside -= whole_future(replica.engine, leg)
+        del side.committed[leg.index]
         leg.blocks = 0
         replica.outstanding_tokens -= way.prompt + way.output
         run.is_over(now)
@@ -171,6 +196,9 @@ def _free_prefill_blocks(run: Run, way: Way, now: float) -> None:
     if way.prefill is not None and way.prefill.held:
         replica = run.replicas[way.prefill.replica]
         replica.engine.free += way.prefill.held
+        replica.engine.shut = False
+        if replica.engine.profile.admission == RESERVES:
+            replica.engine.set_aside -= way.prefill.held
         way.prefill.held = 0
         replica.wake(now, way.prefill)
 
@@ -183,6 +211,7 @@ def lease_ends(run: Run, way: Way, now: float) -> None:
     way.lost_kv += 1
     if way.decode.remote:  # in a queue: from now on like any other request there
         way.decode.remote = False
+        _compute_locally(way)
         run.replicas[way.decode.replica].wake(now, way.decode)
 
 
@@ -205,15 +234,18 @@ def lost(run: Run, replica: ReferenceReplica, now: float, *, last_step_is_over: 
 def _give_up(run: Run, replica: ReferenceReplica, way: Way, now: float) -> bool:
     """Take a request from a lost replica; True if its KV cache is, or will be, on the prefill side."""
     leg = way.decode
-    remote = leg.remote or way.staged
+    remote = leg.remote or (way.staged and not way.prefill_sent)
+    if way.staged and way.prefill_sent:
+        way.abandoned = True
+        way.sender.keeps_blocks = False
+        _free_prefill_blocks(run, way, now)
     if way.transfer is not None:
         if way.transfer in run.links.active:
             run.links.leave(way.transfer, now)
         way.transfer = None
-    if leg in replica.engine.running or leg in replica.side.ready:
+    if leg in replica.engine.running or leg in replica.side.ready or way.abandoned:
         way.lost_kv += 1
     way.staged = leg.remote = leg.queued = leg.mid_prefill = False
-    way.moved_tokens = 0
     leg.computed = leg.blocks = 0
     leg.replica = -1
     return remote

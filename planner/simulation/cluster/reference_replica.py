@@ -15,8 +15,9 @@ from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
 from planner.simulation.gaps import GAP_BINS, gap_bin
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.outcome import DECODE, MIXED, PREFILL
+from planner.simulation.profile import RESERVES
 from planner.simulation.reference import features
-from planner.simulation.reference_requests import Batch, Engine, Request, Row, enqueue
+from planner.simulation.reference_requests import Batch, Engine, Request, Row, enqueue, note_time
 from planner.simulation.reference_schedule import schedule
 
 
@@ -132,12 +133,13 @@ class ReferenceReplica:
         self.peak_running = max(self.peak_running, len(engine.running))
         self.least_free = min(self.least_free, engine.free)
         self._time(step)
+        note_time(engine, batch, step.seconds)
         for row in batch.rows:
             self._account(row, step)
         if len(self.steps) > self.lag:
             deliver(engine, side, self.steps[-1 - self.lag].batch)
         self.next_s = self._schedule_time()
-        if not batch.rows and not batch.preempted and not outstanding:
+        if not (batch.rows or batch.preempted or outstanding or engine.in_gap):
             self._sleep()
         return Turn(step.start_s, step.end_s, batch.rows, side.newly_staged)
 
@@ -199,13 +201,16 @@ def deliver(engine: Engine, side: ReferenceDecodeSide, batch: Batch) -> None:
         leg.generated += 1
         if leg.generated == leg.output:
             leg.finished = True
+            engine.shut = False
             (engine.running if leg in engine.running else engine.waiting).remove(leg)
             if leg.keeps_blocks:
                 leg.held = leg.blocks
+                if engine.profile.admission == RESERVES:
+                    engine.set_aside += leg.held
             else:
                 engine.free += leg.blocks
             leg.blocks = 0
-            side.reserved.pop(leg.index, None)
+            side.committed.pop(leg.index, None)
 
 
 def _is_last(request: Request) -> bool:

@@ -19,6 +19,7 @@ def raw_of(run: Run, *, record_steps: bool) -> Raw:
     return Raw(
         arrival_s=_floats([way.arrival_s for way in ways]),
         refusal=_ints([way.refusal for way in ways]),
+        via=np.array([way.prefill is not None and not way.abandoned for way in ways], dtype=np.bool_),
         prefill=_legs([nobody if way.prefill is None else way.prefill for way in ways]),
         decode=_legs([way.decode for way in ways]),
         transfer_start_s=_floats([way.transfer_start_s for way in ways]),

@@ -29,7 +29,7 @@ class Event(NamedTuple):
     number: int
     subject: int
     tokens: int = 0  # COMPUTED: of the prompt, up to here
-    preemptions: int = 0  # COMPUTED: of the prefill leg when the step was scheduled
+    mark: int = 0  # COMPUTED: preemptions of the prefill leg when scheduled; PREALLOCATED: which staging
     transfer: Transfer | None = None  # JOINS
     again: bool = False  # HANDED_OVER, LOST: the second time, see there
     remote: bool = True  # HANDED_OVER again: its KV cache is, or will be, on the prefill side
@@ -46,10 +46,12 @@ class Way:
     arrival_s: float = -1.0
     refusal: int = SERVED
     prefill_sent: bool = False  # push: word of the decode side's blocks has reached the prefill side
+    abandoned: bool = False  # push: its decode replica was lost after that
     prefill_over: bool = False  # and the router knows
     computed_tokens: int = 0  # push: of the prompt, could be sent
     moved_tokens: int = 0  # push: of those, are on the decode side
     staged: bool = False  # has blocks on the decode side for what is on its way
+    stagings: int = 0  # how often it got them
     transfer: Transfer | None = None  # on its way, from the start of its latency
     transfer_tokens: int = 0
     transfer_start_s: float = -1.0
@@ -89,7 +91,7 @@ class Run:
         subject: int,
         *,
         tokens: int = 0,
-        preemptions: int = 0,
+        mark: int = 0,
         transfer: Transfer | None = None,
         again: bool = False,
         remote: bool = True,
@@ -97,7 +99,7 @@ class Run:
         """Something is to happen, see Event."""
         number = next(self.numbers)
         heapq.heappush(
-            self.events, Event(time_s, kind, number, subject, tokens, preemptions, transfer, again, remote)
+            self.events, Event(time_s, kind, number, subject, tokens, mark, transfer, again, remote)
         )
 
     def is_over(self, now: float) -> None:
@@ -116,7 +118,9 @@ def build(requests: Requests, rules: Rules) -> Run:
         requests.order_s.tolist(),
         requests.prompt_tokens.tolist(),
         requests.output_tokens.tolist(),
+        requests.max_tokens.tolist(),
         requests.priority.tolist(),
+        requests.handed_over.tolist(),
         strict=True,
     )
     return Run(
@@ -140,13 +144,22 @@ def _replica(of: Replica, rules: Rules, number: int) -> ReferenceReplica:
     return ReferenceReplica(number, of, engine, side, least_free=engine.free)
 
 
-def _way(rules: Rules, i: int, order_s: float, prompt: int, output: int, priority: int) -> Way:
-    if not rules.prefill or prompt <= rules.local_prefill_tokens:
-        return Way(prompt, output, Leg(i, order_s, prompt, output, priority, i))
+def _way(
+    rules: Rules,
+    i: int,
+    order_s: float,
+    prompt: int,
+    output: int,
+    limit: int,
+    priority: int,
+    handed_over: bool,
+) -> Way:
+    if not handed_over:
+        return Way(prompt, output, Leg(i, order_s, prompt, output, priority, i, limit))
     keeps_blocks = rules.hand_off.mode != AFTER_PREFILL or output > 1
     prefill = Leg(i, order_s, prompt, 1, priority, i, prefill_side=True, keeps_blocks=keeps_blocks)
     if rules.hand_off.mode == PULL:
-        decode = Leg(i, order_s, prompt - 1, output + 1, priority, i, generated=1)
+        decode = Leg(i, order_s, prompt - 1, output + 1, priority, i, limit + 1, generated=1)
     else:
-        decode = Leg(i, order_s, prompt, output, priority, i, generated=1)
+        decode = Leg(i, order_s, prompt, output, priority, i, limit, generated=1)
     return Way(prompt, output, decode, prefill)

@@ -41,11 +41,12 @@ class Legs:
 
 @dataclass(slots=True)
 class Raw:
-    """A finished run. `uses` come without loads, prefill replicas first; refusal, lost_kv int64[N]; other arrays
-    float64[N], -1 where something did not happen."""
+    """A finished run. `uses` come without loads, prefill replicas first; refusal, lost_kv int64[N], via bool[N];
+    other arrays float64[N], -1 where something did not happen."""
 
     arrival_s: Floats
     refusal: Ints
+    via: Bools  # its prompt was, or was to be, computed by the prefill pool
     prefill: Legs
     decode: Legs
     transfer_start_s: Floats
@@ -60,7 +61,7 @@ def finish(raw: Raw, requests: Requests, rules: Rules) -> ClusterOutcome:
     prefill_count = len(rules.prefill)
     served = raw.refusal == SERVED
     first, decode = raw.prefill, raw.decode
-    via = served & (first.entry >= 0)
+    via = served & raw.via
 
     def either(name: str) -> Floats:
         values: Floats = np.where(via, getattr(first, name), getattr(decode, name))

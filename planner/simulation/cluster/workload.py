@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.simulation.arrays import Bools, Floats, Ints
-from planner.simulation.cluster.deployment import (
-    AFTER_PREFILL,
-    PUSH_CHUNKS,
-    Aggregated,
-    Deployment,
-    Replica,
-)
+from planner.simulation.cluster.deployment import AFTER_PREFILL, PUSH_CHUNKS, Replica
+from planner.simulation.cluster.rules import Rules
 from planner.simulation.knobs import VllmKnobs
+from planner.simulation.profile import Profile
 from planner.simulation.workload import prepare as prepare_for_one
 
 ROOMY = VllmKnobs(max_num_batched_tokens=1, max_num_seqs=1, num_blocks=1 << 60)
@@ -25,14 +21,17 @@ class Requests:
     """Columns of N requests in the order of their arrival.
 
     `arrival_s` is not used in a closed loop. `order_s` is what priority queues compare after the priority: the
-    arrival, in a closed loop the position. `fits` bool[N]: the smallest KV pool that it may meet can hold it.
+    arrival, in a closed loop the position. `handed_over` bool[N]: it goes to the prefill pool first. `fits` bool[N]:
+    every replica that it may meet could serve it.
     """
 
     arrival_s: Floats
     prompt_tokens: Ints
     output_tokens: Ints
+    max_tokens: Ints
     priority: Ints
     order_s: Floats
+    handed_over: Bools
     fits: Bools
 
     def __len__(self) -> int:
@@ -44,39 +43,48 @@ def prepare(
     prompt_tokens: Ints,
     output_tokens: Ints,
     priority: Ints | None,
-    deployment: Deployment,
-    *,
-    closed_loop: bool,
+    max_tokens: Ints | None,
+    rules: Rules,
 ) -> Requests:
     """Check the arrays as `workload.prepare` does; ValueError names what is wrong and the first position."""
-    columns = prepare_for_one(arrival_s, prompt_tokens, output_tokens, priority, ROOMY.profile)
-    count = columns.total
+    columns = prepare_for_one(
+        arrival_s, prompt_tokens, output_tokens, priority, ROOMY.profile, max_tokens=max_tokens
+    )
+    prompt, output, limit = columns.prompt_tokens, columns.output_tokens, columns.max_tokens
+    least = max(rules.local_prefill_tokens, 1 if rules.pulled else 0)  # of one token nothing is left to pull
+    handed = prompt > least if rules.prefill else np.zeros(len(prompt), dtype=np.bool_)
+    alone = _possible(rules.decode, prompt, output, limit)
     return Requests(
         arrival_s=columns.arrival_s,
-        prompt_tokens=columns.prompt_tokens,
-        output_tokens=columns.output_tokens,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        max_tokens=limit,
         priority=columns.priority,
-        order_s=np.arange(count, dtype=np.float64) if closed_loop else columns.arrival_s,
-        fits=_fits(deployment, columns.prompt_tokens, columns.output_tokens),
+        order_s=np.arange(len(prompt), dtype=np.float64) if rules.closed_loop else columns.arrival_s,
+        handed_over=handed,
+        fits=np.where(handed, _possible_to_hand_over(rules, prompt, output, limit, alone), alone),
     )
 
 
-def _fits(deployment: Deployment, prompt: Ints, output: Ints) -> Bools:
-    if isinstance(deployment, Aggregated):
-        return _held(deployment.replicas, prompt + output - 1)
-    tokens = prompt + output if deployment.hand_off.reserve_outputs else prompt + output - 1
-    if deployment.hand_off.mode == PUSH_CHUNKS:  # blocks for the first output are taken in any case
-        tokens = np.maximum(tokens, prompt + 1)
-    whole = _held(deployment.decode, tokens)
-    prefilled = _held(deployment.prefill, prompt)
-    if deployment.hand_off.mode == AFTER_PREFILL:  # a single token never needs the decode pool
-        whole = whole | (output == 1)
-    local = prompt <= deployment.local_prefill_tokens
-    return np.where(local, _held(deployment.decode, prompt + output - 1), whole & prefilled)
+def _possible_to_hand_over(rules: Rules, prompt: Ints, output: Ints, limit: Ints, alone: Bools) -> Bools:
+    """It may have to be computed on the decode side after all, so it must be possible there alone."""
+    fits, one = alone.copy(), np.ones(len(prompt), dtype=np.int64)
+    for profile in _profiles(rules.decode):
+        if rules.hand_off.reserve_outputs:
+            fits &= -(-(prompt + limit) // profile.block_size) <= profile.num_blocks
+        if rules.hand_off.mode == PUSH_CHUNKS:  # blocks for the first output are taken in any case
+            fits &= -(-(prompt + 1) // profile.block_size) <= profile.num_blocks
+    if rules.hand_off.mode == AFTER_PREFILL:  # a single token never needs the decode pool
+        fits |= output == 1
+    return fits & _possible(rules.prefill, prompt, one, one)
 
 
-def _held(replicas: tuple[Replica, ...], tokens: Ints) -> Bools:
-    fits = np.ones(len(tokens), dtype=np.bool_)
-    for knobs in {replica.knobs for replica in replicas}:
-        fits &= -(-tokens // knobs.block_size) <= knobs.num_blocks
+def _possible(replicas: tuple[Replica, ...], prompt: Ints, output: Ints, limit: Ints) -> Bools:
+    fits = np.ones(len(prompt), dtype=np.bool_)
+    for profile in _profiles(replicas):
+        fits &= profile.possible(prompt, output, limit)
     return fits
+
+
+def _profiles(replicas: tuple[Replica, ...]) -> set[Profile]:
+    return {replica.knobs.profile for replica in replicas}

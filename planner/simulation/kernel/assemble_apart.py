@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, inlined
+from planner.simulation.kernel.decode_side import may_take_blocks
 from planner.simulation.kernel.decodes import count_decodes, make_room, serve_decodes, unserved_blocks
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head, take_from_queue
 from planner.simulation.kernel.rows import add_row, collect_loose
-from planner.simulation.kernel.state import LOOSE, State
+from planner.simulation.kernel.state import LOOSE, REMOTE, State
 
 
 @compiled
@@ -66,6 +67,8 @@ def queue_is_shut(state: State) -> bool:
     now, knobs = state.now[0], state.knobs[0]
     if knobs.time_share < 1.0:
         return False  # passing time opens it
+    if state.requests[queue_head(state)].state == REMOTE:
+        return not may_take_blocks(state, queue_head(state))
     left = knobs.budget - min(now.steady, knobs.decode_quota)
     if now.running >= knobs.seats or left <= 0:
         return True
@@ -123,6 +126,8 @@ def _admit(state: State) -> None:
     while now.waiting > 0 and now.tokens < knobs.budget and now.running < knobs.seats:
         position = queue_head(state)
         request = state.requests[position]
+        if request.state == REMOTE:
+            return
         known = request.prompt + request.emitted
         left = knobs.budget - now.tokens
         needed = blocks_for(known, knobs.block_size) + kept_free
@@ -174,7 +179,7 @@ def _in_turn(state: State) -> None:
     unreserved = knobs.num_blocks - now.reserved
     seats = knobs.seats - now.running
     position = now.first
-    while position >= 0 and seats > 0 and now.tokens < knobs.budget:
+    while position >= 0 and seats > 0 and now.tokens < knobs.budget and requests[position].state != REMOTE:
         following = requests[position].next
         unreserved -= _future(state, position)
         if unreserved < 0:
@@ -218,7 +223,7 @@ def _in_rounds(state: State) -> None:
     unreserved = knobs.num_blocks - now.reserved
     seats = knobs.seats - now.running
     position = now.first
-    while position >= 0 and count - begun < seats:
+    while position >= 0 and count - begun < seats and requests[position].state != REMOTE:
         unreserved -= _future(state, position)
         if unreserved < 0:
             break

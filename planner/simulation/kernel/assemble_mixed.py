@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from planner.simulation.kernel.blocks import blocks_for, context_of
 from planner.simulation.kernel.compiled import compiled, inlined
+from planner.simulation.kernel.decode_side import may_take_blocks, seat_ready, take_blocks
 from planner.simulation.kernel.preempt import preempt, victim
 from planner.simulation.kernel.prefix import learn, look_up, take_hits
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head
 from planner.simulation.kernel.rows import add_row, collect_loose
-from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, STEADY, State
+from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, REMOTE, STEADY, State
 
 
 @compiled
@@ -40,6 +41,8 @@ def assemble_mixed(state: State) -> None:
         learn(state)
     admitted_prefill = False
     if now.preempted == 0:
+        if now.ready > 0:
+            seat_ready(state)
         if now.waiting > 0:
             admitted_prefill = _waiting_pass(state, cap, defer)
         if not defer:
@@ -165,6 +168,8 @@ def queue_is_shut(state: State) -> bool:
     if now.running >= knobs.seats or now.steady == knobs.budget:
         return True
     request = state.requests[queue_head(state)]
+    if request.state == REMOTE:
+        return not may_take_blocks(state, queue_head(state))
     needed = blocks_for(request.prompt + request.emitted, knobs.block_size) + knobs.watermark_blocks
     if knobs.caching != 0:
         needed -= state.prefix[
@@ -182,6 +187,11 @@ def _waiting_pass(state: State, cap: int, defer: bool) -> bool:
     while now.waiting > 0 and now.budget > 0 and now.running < knobs.seats:
         position = queue_head(state)
         request = state.requests[position]
+        if request.state == REMOTE:
+            if not may_take_blocks(state, position):
+                break
+            take_blocks(state, position)
+            continue
         known = request.prompt + request.emitted
         cached = live = 0
         if knobs.caching != 0:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, inlined
+from planner.simulation.kernel.decode_side import may_take_blocks
 from planner.simulation.kernel.decodes import count_decodes, new_blocks, serve_all, serve_decodes
 from planner.simulation.kernel.preempt import preempt
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head
 from planner.simulation.kernel.rows import add_row, collect_loose
-from planner.simulation.kernel.state import LOOSE, STEADY, State
+from planner.simulation.kernel.state import LOOSE, REMOTE, STEADY, State
 from planner.simulation.kernel.steady import emitted_of
 from planner.simulation.profile import MOST_ESTIMATED, STEPS_AHEAD
 
@@ -56,6 +57,8 @@ def assemble_prefill_first(state: State) -> None:
 def queue_is_shut(state: State) -> bool:
     """While only decodes run and nobody leaves: can the head of the queue not be admitted, now or later?"""
     now, knobs = state.now[0], state.knobs[0]
+    if state.requests[queue_head(state)].state == REMOTE:
+        return not may_take_blocks(state, queue_head(state))
     if knobs.estimates != 0:
         return bool(now.shut != 0)
     if now.running >= knobs.seats:
@@ -75,6 +78,8 @@ def _whole_prompts(state: State) -> None:
     now, knobs = state.now[0], state.knobs[0]
     while now.waiting > 0 and now.running < knobs.seats:
         request = state.requests[queue_head(state)]
+        if request.state == REMOTE:
+            return
         known = request.prompt + request.emitted
         watermark = knobs.watermark_blocks if now.running > 0 else 0
         if blocks_for(known, knobs.block_size) + watermark > now.free or known > knobs.budget - now.tokens:
@@ -152,10 +157,12 @@ def _estimated_prompts(state: State) -> None:
         taken += blocks_for(take, page) * page + page
         now.admitted = now.rows
     while now.waiting > 0 and now.shut == 0 and budget > 0:
+        request = state.requests[queue_head(state)]
+        if request.state == REMOTE:
+            return
         if now.running >= knobs.seats:
             now.shut = 1
             return
-        request = state.requests[queue_head(state)]
         take = request.prompt + request.emitted
         to_come = min(request.limit - request.emitted, MOST_ESTIMATED)
         if take + to_come + page >= available - estimate:
@@ -218,8 +225,8 @@ def _decode(state: State) -> None:
 
 @compiled
 def _send_back(state: State) -> int:
-    """Decodes with the fewest outputs leave, at least one, never the last; then the ratio is set anew. Returns the
-    blocks that those who stay need."""
+    """Decodes with the fewest outputs leave, at least one, never the last (unless it is short of what requests taken
+    over hold); then the ratio is set anew. Returns the blocks that those who stay need."""
     now = state.now[0]
     decodes = count_decodes(state)
     cut = _cut(state)
@@ -232,6 +239,10 @@ def _send_back(state: State) -> int:
             break
     if cut >= 0 and need > now.free:
         preempt(state, cut)
+    if need > now.free and now.staged + now.ready > 0:
+        preempt(state, _fewest_outputs(state))  # those taken over have what it needs
+        decodes = 0
+        need = 0
     now.shut = 0
     emitted = 0
     limits = 0

@@ -1,6 +1,7 @@
 """How the kernel is compiled: without Python objects, without the interpreter's lock, cached on disk.
 
-`compiled` marks the parts, `inlined` the few lines that run every step, `entry` the functions that Python calls.
+`compiled` marks the parts, `inlined` the few lines that run every step, `merged` large parts with one caller,
+`entry` the functions that Python calls.
 
 Only entries can be called from Python: a wrapper that unpacks all arrays of the state took as long to compile as the
 part itself, and there are 80 parts.
@@ -23,8 +24,10 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from calibration import transfer
 from calibration.steptime import scalar
 from planner.simulation import gaps, profile
+from planner.simulation.cluster import order
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
@@ -39,6 +42,11 @@ def inlined(function: Function, *, from_python: bool = False) -> Function:
     return cast(Function, numba.njit(forceinline=True, **(OPTIONS if from_python else INNER))(function))
 
 
+def merged(function: Function) -> Function:
+    """Into its caller before types are inferred: for a large part with one caller, never compiled by itself."""
+    return cast(Function, numba.njit(inline="always", **INNER)(function))
+
+
 def entry(function: Function) -> Function:
     function.__qualname__ = f"{function.__qualname__}_{_digest()}"
     try:
@@ -48,6 +56,6 @@ def entry(function: Function) -> Function:
 
 
 def _digest() -> str:
-    others = [Path(str(module.__file__)) for module in (scalar, gaps, profile)]
+    others = [Path(str(module.__file__)) for module in (scalar, transfer, gaps, profile, order)]
     sources = [*sorted(Path(__file__).parent.glob("*.py")), *others]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

@@ -28,17 +28,19 @@ def only_decodes(state: State) -> bool:
         return False
     if state.pending[0, 0] + state.pending[1, 0] > 0 or now.gap_left > 0:
         return False
+    if now.ready > 0 and now.running < knobs.seats:
+        return False
     return now.waiting == 0 or queue_is_shut(state)
 
 
 @compiled
-def decode_run(state: State, model: StepTimeArrays, most: int) -> int:
-    """Make up to `most` decode-only schedules and return how many: 0 when the next one needs the long way."""
-    now, knobs, requests = state.now[0], state.knobs[0], state.requests
+def decode_run(state: State, model: StepTimeArrays, most: int, next_arrival_s: float) -> int:
+    """Make up to `most` decode-only schedules, all but the first before `next_arrival_s`, and return how many: 0 when
+    the next one needs the long way."""
+    now, knobs = state.now[0], state.knobs[0]
     wheel, crossings = state.wheel, state.crossings
     rows = float(now.steady)
     longest = longest_context(state) if now.longest_stale != 0 else now.longest
-    next_arrival_s = requests[now.arrived].arrival_s if now.arrived < len(requests) else float("inf")
     scheduled_s, end_s, end_before_s = now.scheduled_s, now.end_s, now.end_before_s
     busy_s, decode_s = now.busy_s, state.step_busy_s[DECODE]
     made = 0

@@ -9,7 +9,7 @@ from planner.simulation.kernel.decode_run import only_decodes
 from planner.simulation.kernel.loop import advance
 from planner.simulation.profile import APART, IN_ORDER, PREFILL_FIRST
 
-_PARTS = {
+PARTS = {
     IN_ORDER: ("in_order", assemble_mixed.assemble_mixed, assemble_mixed.queue_is_shut),
     APART: ("apart", assemble_apart.assemble_apart, assemble_apart.queue_is_shut),
     PREFILL_FIRST: (
@@ -29,5 +29,5 @@ ADVANCE = {
             only_decodes=inlined(bound(only_decodes, f"only_decodes_{name}", queue_is_shut=queue_is_shut)),
         )
     )
-    for code, (name, assemble, queue_is_shut) in _PARTS.items()
+    for code, (name, assemble, queue_is_shut) in PARTS.items()
 }

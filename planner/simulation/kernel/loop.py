@@ -43,12 +43,15 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
             return FINISHED
         if knobs.record != 0 and not record_room(state):
             return RECORD_FULL
-        _set_schedule_time(state)
+        set_schedule_time(state)
         _arrive(state)
         if now.running + now.waiting == 0 and knobs.count_steps == 0:
             _jump(state)
             _arrive(state)
-        if only_decodes(state) and decode_run(state, model, stop_at - now.schedules) > 0:
+        if (
+            only_decodes(state)
+            and decode_run(state, model, stop_at - now.schedules, _next_arrival_s(state)) > 0
+        ):
             continue
         assemble(state)
         if now.running > now.peak_running:
@@ -58,16 +61,16 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
         if now.rows == 0 and (now.steady == 0 or now.paused != 0):
             if _is_stuck(state):
                 return STUCK
-            _empty_step(state)
+            empty_step(state)
         else:
-            _step(state, model)
+            make_step(state, model)
         _apply_results(state)
         now.schedules += 1
     return FINISHED if now.finished == total else PAUSED
 
 
 @inlined
-def _set_schedule_time(state: State) -> None:
+def set_schedule_time(state: State) -> None:
     now, knobs = state.now[0], state.knobs[0]
     if knobs.count_steps != 0:
         now.scheduled_s = float(now.schedules)
@@ -85,6 +88,12 @@ def _arrive(state: State) -> None:
         state.in_queue[quarter] += now.waiting
 
 
+@inlined
+def _next_arrival_s(state: State) -> float:
+    now, requests = state.now[0], state.requests
+    return float(requests[now.arrived].arrival_s) if now.arrived < len(requests) else float("inf")
+
+
 @compiled
 def _jump(state: State) -> None:
     """Nothing to do: on to the next arrival."""
@@ -96,7 +105,7 @@ def _jump(state: State) -> None:
 
 
 @compiled
-def _empty_step(state: State) -> None:
+def empty_step(state: State) -> None:
     now, knobs = state.now[0], state.knobs[0]
     end_s = now.scheduled_s if knobs.count_steps != 0 else max(now.scheduled_s, now.end_s)
     now.end_before_s = now.end_s
@@ -117,7 +126,7 @@ def _is_stuck(state: State) -> bool:
 
 
 @inlined
-def _step(state: State, model: StepTimeArrays) -> None:
+def make_step(state: State, model: StepTimeArrays) -> None:
     now = state.now[0]
     seconds = time_step(state, model)
     if state.knobs[0].record != 0:

@@ -29,6 +29,7 @@ Records = NDArray[Any]
 Record = Any  # one element of Records: its fields are attributes in compiled code
 
 WAITING, LOOSE, STEADY, EXHAUSTED, DONE = 0, 1, 2, 3, 4
+REMOTE, STAGED, READY = 5, 6, 7  # taken over from a prefill replica, see decode_side
 NO_CAP = NO_LIMIT
 
 REQUEST = np.dtype(
@@ -92,6 +93,9 @@ KNOBS = np.dtype(
         ("count_steps", np.int64),
         ("record", np.int64),
         ("caching", np.int64),
+        ("reserved_blocks", np.int64),  # this and the following matter to decode_side only
+        ("reserve_outputs", np.int64),
+        ("most_staged", np.int64),  # 0: any number
     ]
 )
 NOW = np.dtype(
@@ -155,6 +159,13 @@ NOW = np.dtype(
         ("recorded_steps", np.int64),
         ("recorded_rows", np.int64),
         ("recorded_preempted", np.int64),
+        ("staged", np.int64),  # this to `committed`: see decode_side
+        ("newly_staged", np.int64),  # the first, in this schedule
+        ("last_staged", np.int64),
+        ("ready", np.int64),
+        ("first_ready", np.int64),
+        ("last_ready", np.int64),
+        ("committed", np.int64),
         # prefix cache only:
         ("fresh", np.int64),  # free blocks without a name
         ("listed", np.int64),  # free blocks with one: those of the queue's nodes
@@ -216,6 +227,7 @@ SHARED = np.dtype(
         ("last", np.int32),  # by name: the newest
     ]
 )
+NO_REQUEST = ("head", "tail", "first", "last", "newly_staged", "last_staged", "first_ready", "last_ready")
 RECORDED_STEPS = 4096
 
 
@@ -272,18 +284,26 @@ def build(
     requests["queue_rank"][by_rank] = np.arange(count)
     now = np.zeros(1, dtype=NOW)
     now["free"] = now["least_free"] = profile.num_blocks
-    now["head"] = now["tail"] = now["first"] = now["last"] = -1
+    for name in NO_REQUEST:
+        now[name] = -1
     now["ratio"] = profile.ratio
     now["fresh"] = profile.num_blocks
     now["first_free"] = now["last_free"] = now["spare"] = -1
     room = 2 * seats if record else 1
     return State(
-        knobs=_knobs(profile, workload, seats, count_steps=count_steps, record=record, host_gap_s=host_gap_s),
+        knobs=knob_values(
+            profile,
+            seats,
+            int(workload.max_tokens.max(initial=0)),
+            count_steps=count_steps,
+            record=record,
+            host_gap_s=host_gap_s,
+        ),
         now=now,
         requests=requests,
         heap=np.zeros(count, dtype=np.int64),
         by_rank=by_rank,
-        victim_rank=_dense_ranks(workload, by_rank),
+        victim_rank=dense_ranks(workload.priority, workload.arrival_s, by_rank),
         loose=np.zeros(seats, dtype=np.int64),
         rows=np.zeros(seats, dtype=ROW),
         pending=np.zeros((2, seats + 1), dtype=np.int64),
@@ -322,9 +342,10 @@ def _shared(blocks: PrefixBlocks) -> Records:
     return shared
 
 
-def _knobs(
-    profile: Profile, workload: Workload, seats: int, *, count_steps: bool, record: bool, host_gap_s: float
+def knob_values(
+    profile: Profile, seats: int, most_outputs: int, *, count_steps: bool, record: bool, host_gap_s: float
 ) -> Records:
+    """KNOBS[1]; `most_outputs`: the largest limit of any request."""
     values = np.zeros(1, dtype=KNOBS)
     for name in (
         "time_share",
@@ -358,15 +379,15 @@ def _knobs(
     values["spare"] = profile.spare_block
     limited = profile.decodes_limited and profile.assembler != PREFILL_FIRST
     values["decode_limit"] = profile.budget if limited else NO_LIMIT
-    values["clips"] = workload.max_tokens.max(initial=0) > MOST_ESTIMATED
+    values["clips"] = most_outputs > MOST_ESTIMATED
     values["count_steps"] = count_steps
     values["record"] = record
     return values
 
 
-def _dense_ranks(workload: Workload, order: Ints) -> Ints:
-    """Rank by (priority, arrival), equal where both are."""
-    priority, arrival_s = workload.priority[order], workload.arrival_s[order]
+def dense_ranks(priorities: Ints, arrivals_s: NDArray[np.float64], order: Ints) -> Ints:
+    """Rank by (priority, arrival), equal where both are; `order` sorts by them."""
+    priority, arrival_s = priorities[order], arrivals_s[order]
     changes = (np.diff(priority, prepend=priority[:1]) != 0) | (
         np.diff(arrival_s, prepend=arrival_s[:1]) != 0
     )

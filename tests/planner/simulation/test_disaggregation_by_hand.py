@@ -30,9 +30,12 @@ from planner.simulation.cluster.deployment import (
 )
 from planner.simulation.cluster.order import NO_REPLICA, QUEUE_FULL, SERVED
 from planner.simulation.cluster.outcome import ClusterOutcome
+from planner.simulation.kernel import cluster
 from planner.simulation.knobs import VllmKnobs
 
-both = pytest.mark.parametrize("simulate", [reference.simulate], ids=["reference"])
+both = pytest.mark.parametrize(
+    "simulate", [reference.simulate, cluster.simulate], ids=["reference", "kernel"]
+)
 Simulate = Callable[..., ClusterOutcome]
 
 

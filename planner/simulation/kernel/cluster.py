@@ -1,0 +1,66 @@
+"""The compiled cluster that plans run: `cluster.reference`'s rules at hundreds of thousands of requests a second.
+
+`simulate` takes and returns what `cluster.reference.simulate` does. `warm_up` loads the machine code from numba's
+cache, or compiles it, at a worker's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calibration.steptime.scalar import constant_model
+from planner.simulation.arrays import Floats, Ints
+from planner.simulation.cluster.deployment import Aggregated, Deployment, Loss, QueueLimit, pool
+from planner.simulation.cluster.outcome import ClusterOutcome
+from planner.simulation.cluster.results import finish
+from planner.simulation.cluster.rules import rules_of
+from planner.simulation.cluster.workload import prepare
+from planner.simulation.kernel.cluster_build import build_cluster
+from planner.simulation.kernel.cluster_entries import entry_for
+from planner.simulation.kernel.cluster_results import drain, raw_of
+from planner.simulation.kernel.loop import FINISHED, RECORD_FULL
+from planner.simulation.kernel.results import Recorder
+from planner.simulation.knobs import VllmKnobs
+
+WITHOUT_PAUSE = 1 << 62
+
+
+def simulate(
+    arrival_s: Floats,
+    prompt_tokens: Ints,
+    output_tokens: Ints,
+    priority: Ints | None,
+    deployment: Deployment,
+    *,
+    concurrency: int = 0,
+    think_s: float = 0.0,
+    queue_limit: QueueLimit | None = None,
+    losses: Sequence[Loss] = (),
+    warm_up_requests: int = 0,
+    max_tokens: Ints | None = None,
+    record_steps: bool = False,
+) -> ClusterOutcome:
+    """Run the requests to their end; parameters and errors as in `cluster.reference.simulate`."""
+    rules = rules_of(deployment, concurrency, think_s, queue_limit, losses, warm_up_requests)
+    requests = prepare(arrival_s, prompt_tokens, output_tokens, priority, max_tokens, rules)
+    cluster = build_cluster(requests, rules, record=record_steps)
+    recorders = [Recorder() for _ in rules.replicas] if record_steps else []
+    advance = entry_for(rules)
+    status = RECORD_FULL
+    while status == RECORD_FULL:
+        status = advance(cluster, WITHOUT_PAUSE)
+        drain(cluster, recorders)
+    if status != FINISHED:
+        raise RuntimeError(
+            "the simulation came to a stop with requests left: this is a defect, please report it"
+        )
+    return finish(raw_of(cluster, rules, recorders), requests, rules)
+
+
+def warm_up() -> None:
+    """Load or compile the kernel."""
+    one = np.ones(1, dtype=np.int64)
+    knobs = VllmKnobs(max_num_batched_tokens=1, max_num_seqs=1, num_blocks=1)
+    simulate(np.zeros(1), one, one, None, Aggregated(pool(1, knobs, constant_model(1.0))))
