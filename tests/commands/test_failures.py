@@ -50,6 +50,7 @@ def failed(*argv: str) -> tuple[int, dict]:
         ("traffic", NOWHERE),
         ("traffic", "chat", "--rate-per-s", "nan"),
         ("scheduler_cases", NOWHERE),
+        ("replay_check", NOWHERE),
         ("fit_check", NOWHERE),
         ("plan", "--calibration", "none", *TRAFFIC, *OBJECTIVE),
     ],
