@@ -19,7 +19,7 @@ class VllmKnobs:
     `num_blocks` counts usable KV blocks: vLLM keeps one more for itself. `watermark` is a share of that whole
     pool. `long_prefill_token_threshold` 0 means no cap on a request's chunk; `adaptive_threshold` raises the cap
     to an equal share of the budget. `prefill_schedule_interval` N lets prefills run only every N-th step while
-    decodes run. `prefix_caching` (`--enable-prefix-caching`) lets requests share cached blocks and find them again.
+    decodes run. `prefix_caching` (vLLM's default is on) lets requests share cached blocks and find them again.
     Raises ValueError naming the knob when a value cannot work.
     """
 
