@@ -4,7 +4,8 @@ Sarathi (chunks beside decodes), Orca (whole prompts beside decodes) and prefill
 96f99117, a research code without a table of checked flags. The generic policies (`PolicyKnobs`) exist nowhere as
 such: a plan shows what they would gain, and recommends the engine's nearest only where an engine module has one.
 The rules are those without which these schedulers go wrong or stand still. Tokens, sequences.
-Source: spec/schedulers.md "Exact rules" and "Known upstream defects".
+Source: Sarathi-Serve 96f99117 (its schedulers/), Orca (Yu et al., OSDI 2022), vLLM V0. In Sarathi-Serve more decodes
+than the chunk size make the chunk negative.
 """
 
 from __future__ import annotations

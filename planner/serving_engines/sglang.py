@@ -2,7 +2,7 @@
 
 The rules (tokens):
   chunked_prefill_size is a multiple of page_size         chunks end on whole pages
-  chunked_prefill_size <= max_prefill_tokens              a larger chunk crashed
+  chunked_prefill_size <= max_prefill_tokens              a larger chunk crashed; -1: no chunks
   prompt + outputs + a page < max_total_tokens            else a prompt is never admitted: the estimate asks for more
 Allowed but unwise, so a warning: with mixed chunks the running decodes are taken from the chunk, so one with no room
 beside max_running_requests decodes starves prompts.
@@ -67,7 +67,7 @@ def violations(knobs: SglangKnobs, context_length: int) -> tuple[RuleViolation, 
     """
     found: list[RuleViolation] = []
     chunk, page = knobs.chunked_prefill_size, knobs.page_size
-    if chunk % page:
+    if knobs.is_chunked and chunk % page:
         found.append(
             error("chunked_prefill_size", f"the chunk of {chunk} is no multiple of the page size {page}")
         )

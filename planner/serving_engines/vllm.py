@@ -122,17 +122,27 @@ def requests_too_long(
 
 
 def flags(
-    knobs: VllmKnobs, max_model_len: int, architecture: Architecture, *, bytes_per_element: int = 2
+    knobs: VllmKnobs,
+    max_model_len: int,
+    architecture: Architecture,
+    *,
+    bytes_per_element: int = 2,
+    tensor_parallel: int = 1,
 ) -> list[str]:
     """Arguments of `vllm serve` (0.33.0) for `knobs`, as argv elements; values follow their flag.
 
-    The KV pool is stated in bytes, the reserved block included, so that the server has the pool the plan was
-    computed for. Raises ValueError for knobs that break a rule or that no checked flag expresses.
+    The KV pool is stated in bytes of one GPU, the reserved block included, so that the server has the pool the plan
+    was computed for. Raises ValueError for knobs that break a rule or that no checked flag expresses.
     """
     refuse(violations(knobs, max_model_len))
     if knobs.policy != "fcfs":
         raise ValueError(f"policy: no checked flag of vLLM {VERSION} expresses {knobs.policy!r}")
-    block_bytes = knobs.block_size * architecture.kv_bytes_per_token(bytes_per_element)
+    if knobs.speculative_config is not None and knobs.speculative_config.num_speculative_tokens:
+        raise ValueError(
+            "speculative_config: the plan does not know the drafter's model, which the flag must name"
+        )
+    token_bytes = architecture.kv_bytes_per_token(bytes_per_element, tensor_parallel) // tensor_parallel
+    block_bytes = knobs.block_size * token_bytes
     arguments = [
         "--max-num-batched-tokens",
         str(knobs.max_num_batched_tokens),
@@ -154,4 +164,6 @@ def flags(
         arguments += ["--prefill-schedule-interval", str(knobs.prefill_schedule_interval)]
     if knobs.watermark:
         arguments += ["--watermark", f"{knobs.watermark:g}"]
+    if tensor_parallel != 1:
+        arguments += ["--tensor-parallel-size", str(tensor_parallel)]
     return arguments

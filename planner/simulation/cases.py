@@ -1,7 +1,7 @@
 """Is a simulated schedule what the real scheduler did, batch for batch?
 
-A case file has one recorded run a line (gzip'd JSON lines; format in spec/schedulers.md "Data format"): knobs,
-requests with the step at which each arrives, and what a real scheduler object made of them. A case is identical
+A case file has one recorded run a line (gzip'd JSON lines; `knobs_of` and `replay` read the fields):
+knobs, requests with the step at which each arrives, and what a real scheduler object made of them. A case is identical
 when all five agree: every step's batch (vLLM's with the order of its rows, others as sets), the preempted of every
 step as a set, the free blocks after every schedule where they were recorded, and each request's first-token and
 last-token step.

@@ -9,21 +9,9 @@ import numpy as np
 
 from planner.simulation.outcome import Outcome
 from planner.simulation.saturation import merge_loads
+from planner.simulation.selection import PER_REQUEST
+from planner.simulation.time_bins import pooled_bins
 
-_PER_REQUEST = (
-    "arrival_s",
-    "prompt_tokens",
-    "output_tokens",
-    "first_scheduled_s",
-    "prefill_end_s",
-    "prefill_wait_s",
-    "first_token_s",
-    "done_s",
-    "max_gap_s",
-    "preemptions",
-    "hit_tokens",
-    "rehit_tokens",
-)
 _SUMMED = (
     "gap_counts",
     "step_counts",
@@ -33,9 +21,14 @@ _SUMMED = (
     "decode_rows",
     "rows",
     "busy_s",
+    "kv_blocks",
+    "kv_block_s",
     "uncovered_s",
     "uncovered_steps",
     "replicas",
+    "verifications",
+    "draft_tokens",
+    "accepted_tokens",
 )
 
 
@@ -48,9 +41,10 @@ def merge(outcomes: Sequence[Outcome]) -> Outcome:
         raise ValueError("no outcomes to merge")
     starts = np.cumsum([0, *(len(outcome.arrival_s) for outcome in outcomes)])
     pooled: dict[str, Any] = {
-        name: np.concatenate([getattr(outcome, name) for outcome in outcomes]) for name in _PER_REQUEST
+        name: np.concatenate([getattr(outcome, name) for outcome in outcomes]) for name in PER_REQUEST
     }
     summed: dict[str, Any] = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in _SUMMED}
+    bin_s, bins = pooled_bins([(outcome.bin_s, outcome.bins) for outcome in outcomes])
     return Outcome(
         **pooled,
         **summed,
@@ -59,4 +53,6 @@ def merge(outcomes: Sequence[Outcome]) -> Outcome:
         least_free_blocks=min(outcome.least_free_blocks for outcome in outcomes),
         makespan_s=max(outcome.makespan_s for outcome in outcomes),
         load=merge_loads([outcome.load for outcome in outcomes]),
+        bin_s=bin_s,
+        bins=bins,
     )

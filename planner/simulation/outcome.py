@@ -3,9 +3,12 @@
 TTFT = queue (arrival to the start of the first step that computes for the request) + prefill (to the end of the
 step that completes the prompt; the part of it spent waiting between chunks is kept apart) + first decode, which is
 0 when one pool does both phases, because the step that completes the prompt emits the first token.
-ITL is the distribution of all gaps between tokens, a preempted request's long gap included; TPOT is one
-request's mean gap, without TTFT; E2E is arrival to last token. Percentiles always come from pooled requests or
-pooled gaps, over replicas too: `merge` pools, nothing averages percentiles. Source: spec/phases.md. Seconds, tokens.
+ITL is the distribution of all gaps between tokens, a preempted request's long gap included. Tokens of one step
+(speculative decoding) come out as one piece of the stream and have no gaps between them: a gap is what a reader waits
+for the next piece, as load generators take it, and zeros between tokens would make any limit on ITL easy. TPOT is one
+request's time after TTFT over its tokens after the first, however they come; E2E is arrival to last token.
+Percentiles always come from pooled requests or pooled gaps, over replicas too: `merge` pools, nothing averages
+percentiles. Seconds, tokens.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ class StepRecord:
     K schedules (empty ones included), R rows: the rows of schedule k are offsets[k]:offsets[k+1]. `request`,
     `tokens`, `cached` (tokens in its KV cache before the step) int64[R]; `decode` bool[R]: exactly one known token
     was left and the prompt was computed before. `preempted` likewise with `preempted_offsets`. `free_blocks`
-    int64[K] is read after the schedule, before its result. scheduled_s, start_s, end_s float64[K]; an empty schedule
-    has start = end.
+    int64[K] is read after the schedule, before its result, as are `running` (seats taken) and `waiting` (the queue).
+    scheduled_s, start_s, end_s float64[K]; an empty schedule has start = end.
     """
 
     offsets: Ints
@@ -42,6 +45,8 @@ class StepRecord:
     preempted_offsets: Ints
     preempted: Ints
     free_blocks: Ints
+    running: Ints
+    waiting: Ints
     scheduled_s: Floats
     start_s: Floats
     end_s: Floats
@@ -80,7 +85,14 @@ class Outcome:
     uncovered_steps: int
     makespan_s: float  # time 0 to the end of the last step
     load: Load
+    kv_blocks: int  # of all replicas' pools
+    kv_block_s: float  # blocks held, integrated over time
     replicas: int = 1
+    bin_s: float = 0.0  # width of the bins of the time series; 0: none was kept
+    bins: Floats | None = None  # float64[bins, time_bins.SUMS]
+    verifications: int = 0  # rows that checked drafts and emitted
+    draft_tokens: int = 0  # checked in them
+    accepted_tokens: int = 0
     record: StepRecord | None = None
 
     @property
@@ -111,6 +123,11 @@ class Outcome:
     def mean_batch(self) -> float:
         """Mean rows per step."""
         return self.rows / self.steps if self.steps else 0.0
+
+    @property
+    def tokens_per_verification(self) -> float:
+        """Mean tokens emitted by a row that checked drafts; 1 without any."""
+        return 1.0 + (self.accepted_tokens / self.verifications if self.verifications else 0.0)
 
     @property
     def hit_rate(self) -> float:

@@ -28,12 +28,14 @@ class PrefixBlocks:
     """Names of the leading KV blocks of N prompts that other prompts share.
 
     Request i has ids[offsets[i]:offsets[i + 1]], int64 below `distinct`, for its blocks 0, 1, ... of `block_tokens`.
+    A name covers `ahead_tokens` behind its block too (see `blocks_of`).
     """
 
     ids: Ints
     offsets: Ints
     distinct: int
     block_tokens: int
+    ahead_tokens: int = 0
 
     @property
     def requests(self) -> int:
@@ -45,17 +47,22 @@ class PrefixBlocks:
         offsets = _offsets(lengths)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         ids = self.ids[np.repeat(self.offsets[:-1][requests], lengths) + within]
-        return PrefixBlocks(ids, offsets, self.distinct, self.block_tokens)
+        return PrefixBlocks(ids, offsets, self.distinct, self.block_tokens, self.ahead_tokens)
 
 
-def no_blocks(requests: int, block_tokens: int) -> PrefixBlocks:
+def no_blocks(requests: int, block_tokens: int, ahead_tokens: int = 0) -> PrefixBlocks:
     """Nobody shares anything: only a preempted request can meet its own blocks again."""
-    return PrefixBlocks(np.zeros(0, np.int64), np.zeros(requests + 1, np.int64), 0, block_tokens)
+    offsets = np.zeros(requests + 1, np.int64)
+    return PrefixBlocks(np.zeros(0, np.int64), offsets, 0, block_tokens, ahead_tokens)
 
 
-def blocks_of(hashes: PrefixHashes, prompt_tokens: Ints, block_tokens: int) -> PrefixBlocks:
+def blocks_of(
+    hashes: PrefixHashes, prompt_tokens: Ints, block_tokens: int, ahead_tokens: int = 0
+) -> PrefixBlocks:
     """Names for the KV blocks of `block_tokens` of prompts with these hashes. prompt_tokens int64[N].
 
+    `ahead_tokens` behind a block must agree too (`Profile.named_ahead`), so of prompts that differ behind a block
+    that block is not shared, and the last of a prompt that ends with it has no name before its first output.
     ValueError when the hashes do not say how many tokens each stands for.
     """
     trace_tokens = hashes.block_tokens
@@ -66,15 +73,17 @@ def blocks_of(hashes: PrefixHashes, prompt_tokens: Ints, block_tokens: int) -> P
     shared = np.bincount(beginnings, minlength=len(levels)) > 1
     owner = np.repeat(np.arange(len(lengths)), lengths)
     known = np.bincount(owner[shared[beginnings]], minlength=len(lengths))  # a request's first
-    counts = np.minimum(prompt_tokens // block_tokens, known * trace_tokens // block_tokens)
+    tokens = np.minimum(prompt_tokens, known * trace_tokens)
+    counts = np.maximum(tokens - ahead_tokens, 0) // block_tokens
     offsets = _offsets(counts)
     position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
-    level = ((position + 1) * block_tokens - 1) // trace_tokens
+    level = ((position + 1) * block_tokens + ahead_tokens - 1) // trace_tokens
     beginning = beginnings[np.repeat(hashes.offsets[:-1], counts) + level]
-    first = levels * trace_tokens // block_tokens  # KV block that ends first in each trace block
-    names = _offsets(np.where(shared, (levels + 1) * trace_tokens // block_tokens - first, 0))
+    # the KV block that is the first to end (with the tokens ahead) in each trace block, and behind the last
+    first, end = (np.maximum((levels + n) * trace_tokens - ahead_tokens, 0) // block_tokens for n in (0, 1))
+    names = _offsets(np.where(shared, end - first, 0))
     ids = names[beginning] + position - first[beginning]
-    return PrefixBlocks(ids, offsets, int(names[-1]), block_tokens)
+    return PrefixBlocks(ids, offsets, int(names[-1]), block_tokens, ahead_tokens)
 
 
 def assumed_blocks(prompt_tokens: Ints, share: float, block_tokens: int) -> Ints:

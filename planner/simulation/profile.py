@@ -8,7 +8,10 @@ list (IN_ORDER: vLLM V1), or decodes and chunks apart (APART: Sarathi, Orca, Ten
 Assembler B runs a prefill batch whenever one can be formed and decodes otherwise (PREFILL_FIRST: SGLang, vLLM V0).
 
 The engines' own knobs (`knobs/`) become a Profile; the simulators read nothing else. Tokens, blocks (SGLang: pages).
-Source: spec/schedulers.md "Parameters that turn one simulator into each engine" and "Exact rules".
+
+`lag` 1 is asynchronous (overlap) scheduling. How vLLM does it was compared with recordings of its scheduler; there are
+none of SGLang's and TensorRT-LLM's with overlap on, so those profiles follow vLLM's rule: a result is applied one
+schedule late.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class Profile:
     num_blocks: int
     lag: int = 0  # schedules that a result is applied late
     budget: int = NO_LIMIT  # tokens per step; prefill first: per prefill batch
-    chunked: bool = True  # a prompt may be computed in parts
+    chunked: bool = (
+        True  # a prompt may be computed in parts; without (and ESTIMATES) one above the budget runs alone
+    )
     longest: int = NO_LIMIT  # most tokens of prompt and outputs together
 
     # KV blocks
@@ -60,6 +65,8 @@ class Profile:
     adaptive: bool = False  # at least an equal share of the budget
     interval: int = 1  # prefills only every so many steps while somebody decodes
     caching: bool = False  # full blocks of known tokens can be found again (see prefix, reference_prefix)
+    named_ahead: int = 0  # tokens behind a block that its name covers too
+    dropped_hits: int = 0  # blocks at the end of a hit that are computed anew
 
     # assembler A, apart
     decode_quota: int = NO_LIMIT  # tokens for decodes before the prompts get theirs
@@ -67,6 +74,13 @@ class Profile:
     unit: int = 1  # a truncated chunk is a multiple of it
     equal_progress: bool = False  # prompts get one unit each, in rounds; else first come, first served
     time_share: float = 1.0  # most of the time that prefills get while somebody decodes
+
+    # speculative decoding
+    drafts: int = 0  # tokens guessed for every request that decodes; a step checks them beside the known one
+    acceptance_rate: float = 0.0  # of a draft, if those before it are accepted
+    lookahead: int = 0  # tokens beyond those of its row that a running request takes blocks for
+    draft_s: float = 0.0  # seconds of guessing after every step
+    luck_seed: int = 0
 
     # assembler B
     mixed: bool = False  # decodes join a prefill batch
@@ -79,10 +93,11 @@ class Profile:
     def possible(self, prompt: Ints, output: Ints, limit: Ints) -> Bools:
         """bool[N]: can the request be admitted, and again after its last token but one?
 
-        It needs KV for its prompt and all its outputs but the last, which is never read back.
+        It needs KV for its prompt and all its outputs but the last, which is never read back; with drafts also for
+        those of its last row, for the lookahead, and (lag 1) for drafts in flight that may turn out to be accepted.
         """
         known = prompt + output - 1
-        fits = self._blocks(known) <= self.num_blocks
+        fits = self._blocks(known + (1 + self.lag) * self.drafts + self.lookahead) <= self.num_blocks
         if self.watermark_alone:
             fits &= self._blocks(prompt) + self.watermark_blocks <= self.num_blocks
         if self.admission == RESERVES:
@@ -91,9 +106,14 @@ class Profile:
             to_come = np.minimum(limit, output - 1 + MOST_ESTIMATED)
             fits &= prompt + to_come + self.block_size < self.num_blocks * self.block_size
         fits &= prompt + output <= self.longest
-        if not self.chunked:
+        if not self.chunked and self.admission != ESTIMATES:
             fits &= (prompt if self.admission == RESERVES else known) <= self.budget
         return np.asarray(fits, dtype=np.bool_)
+
+    @property
+    def first_row_blocks(self) -> int:
+        """Blocks that are kept for the first row of a hand-off beyond those of what was transferred."""
+        return -(-(1 + self.drafts + self.lookahead) // self.block_size) if self.drafts else 0
 
     def _blocks(self, tokens: Ints) -> Ints:
         return -(-tokens // self.block_size)

@@ -13,8 +13,6 @@ vLLM itself. Everything that is wrong is said with its file and line or field; n
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from calibration import strict_json
 from calibration.sources.step_csv import StepCsvError, read_step_csv
 from calibration.sources.unpacking import UnpackError, read_bytes
 from calibration.steptime import StepSample
@@ -33,6 +32,8 @@ from planner.traffic.model import PrefixHashes
 MAX_BYTES = 256 * 2**20
 MOST_TOKENS = 10**8
 MOST_PROBLEMS = 20
+#: Stamps may be seconds since 1970; beyond this they are in another unit, and a float64 no longer tells microseconds.
+MOST_S = 1e11
 COUNTS, STAMPS = ("input_toks", "output_toks"), ("queued_ts", "first_token_ts", "last_token_ts")
 
 
@@ -198,8 +199,11 @@ def _wrong_request(line: Mapping[str, Any]) -> str | None:
             return f"{name} must be a whole number from 1 to {MOST_TOKENS:,}, is {value!r:.40}"
     for name in STAMPS:
         value = line[name]
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number:
             return f"{name} must be a finite number of seconds, is {value!r:.40}"
+        if not -MOST_S <= value <= MOST_S:
+            return f"{name} must be at most {MOST_S:g} seconds from 0, is {value!r:.40}"
     if not line["queued_ts"] <= line["first_token_ts"] <= line["last_token_ts"]:
         return "queued_ts, first_token_ts and last_token_ts must follow each other"
     return None
@@ -251,11 +255,9 @@ def _wrong_hashes(line: Mapping[str, Any], tokens: Mapping[Any, int], block: int
 
 def _object(path: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(_text(path))
-    except ValueError as error:
-        if isinstance(error, RecordedRunError):
-            raise
-        raise RecordedRunError([f"{path.name}: is not JSON ({error})"]) from error
+        content = strict_json.read(_text(path))
+    except strict_json.JsonError as error:
+        raise RecordedRunError([f"{path.name}: {error}"]) from error
     if not isinstance(content, dict):
         raise RecordedRunError([f"{path.name}: must be a JSON object"])
     return content
@@ -267,9 +269,9 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         if not text.strip():
             continue
         try:
-            line = json.loads(text)
-        except ValueError as error:
-            raise RecordedRunError([f"{path.name}: line {number}: is not JSON ({error})"]) from error
+            line = strict_json.read(text)
+        except strict_json.JsonError as error:
+            raise RecordedRunError([f"{path.name}: line {number}: {error}"]) from error
         if not isinstance(line, dict):
             raise RecordedRunError([f"{path.name}: line {number}: must be a JSON object"])
         yield number, line

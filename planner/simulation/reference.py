@@ -5,7 +5,7 @@ default of vLLM, SGLang and TensorRT-LLM) it is made when step k-2 ends and its 
 of k-1), so results are applied one schedule late. Requests with arrival <= schedule time are visible. An empty
 schedule ends at max(schedule time, end of k-1) and costs nothing; with nothing to do, time jumps to the next arrival.
 Clock "steps" instead makes schedule k at time k, with arrivals given as step numbers: what recordings of real
-schedulers are compared by. Source: spec/schedulers.md "Time". All times in seconds (in the steps clock: step numbers).
+schedulers are compared by. All times in seconds (in the steps clock: step numbers).
 
 Order at one instant: results, then arrivals, then the schedule. Nothing here is fast; everything is meant to be
 read.
@@ -24,8 +24,10 @@ from planner.simulation import saturation
 from planner.simulation.arrays import Floats, Ints
 from planner.simulation.clocks import check_clock
 from planner.simulation.gaps import GAP_BINS, gap_bin
+from planner.simulation.held import Held
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.knobs import Knobs
+from planner.simulation.luck import keys_of
 from planner.simulation.outcome import DECODE, MIXED, PREFILL, Outcome, StepRecord
 from planner.simulation.prefix import PrefixBlocks
 from planner.simulation.profile import Profile
@@ -35,6 +37,7 @@ from planner.simulation.reference_schedule import schedule
 from planner.simulation.workload import Workload, prepare
 
 StepSeconds = Callable[..., tuple[float, bool]]
+Measure = Callable[[list[Row]], float]
 
 
 def simulate(
@@ -52,13 +55,16 @@ def simulate(
     step_seconds: StepSeconds = step_seconds,
     prefix: PrefixBlocks | None = None,
     assumed_hit_share: float = 0.0,
+    measure: Measure | None = None,
+    bin_s: float = 0.0,
 ) -> Outcome:
     """Run the workload to its end. Arrays have one entry per request, sorted by arrival.
 
     `host_gap_s` is added to every step. `tie` orders requests of equal priority and arrival. `max_tokens` is what
     the clients allowed, for engines that reserve or estimate by it; None: just the outputs. `prefix` names the
     blocks prompts share, or `assumed_hit_share` of the prompt tokens is taken to be cached (engines with a prefix
-    cache that is on). The compiled
+    cache that is on). `bin_s` > 0 keeps a time series, in bins at first so wide (see time_bins). `measure` says how
+    long a batch took where a step is really run (planner.verification): then nothing is predicted. The compiled
     step-time function is the default so that a comparison with the kernel compares scheduling and accounting.
     ValueError for an unusable workload (see `workload.prepare`), an unknown clock, or a missing step time.
     """
@@ -69,7 +75,8 @@ def simulate(
     )
     cache = _prefix_cache(workload, profile)
     engine = Engine(profile, profile.num_blocks, ratio=profile.ratio, cache=cache)
-    run = _Run(profile, clock == "steps", step_time, host_gap_s, step_seconds, engine)
+    gap_s = host_gap_s + profile.draft_s
+    run = _Run(measure, profile, clock == "steps", step_time, gap_s, step_seconds, engine)
     run.requests = [
         Request(i, *fields)
         for i, fields in enumerate(
@@ -85,8 +92,12 @@ def simulate(
             )
         )
     ]
+    lucks = keys_of(profile.luck_seed, workload.kept).tolist()
+    for request, luck, later in zip(run.requests, lucks, workload.victim_tie.tolist(), strict=True):
+        request.luck, request.victim_tie = luck, later
     run.times = {request.index: _Times() for request in run.requests}
     run.least_free = profile.num_blocks
+    run.held = Held.from_start(bin_s)
     _loop(run)
     return _outcome(run, workload, np.asarray(arrival_s), prompt_tokens, output_tokens, record_steps)
 
@@ -112,6 +123,8 @@ class _Times:
 class _Step:
     batch: Batch
     free_blocks: int
+    running: int
+    waiting: int
     scheduled_s: float
     start_s: float = 0.0
     end_s: float = 0.0
@@ -119,6 +132,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Run:
+    measure: Measure | None
     profile: Profile
     count_steps: bool
     step_time: StepTimeArrays | None
@@ -140,6 +154,7 @@ class _Run:
     least_free: int = 0
     waiting: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     idle_late_s: float = 0.0
+    held: Held = field(default_factory=Held)
 
 
 def _loop(run: _Run) -> None:
@@ -148,12 +163,15 @@ def _loop(run: _Run) -> None:
         now = _schedule_time(run, lag)
         _arrive(run, now)
         if not (engine.running or engine.waiting or run.count_steps):
+            run.held.hold(now, run.profile.num_blocks - engine.free, len(engine.running))
             now = _jump(run, now)
             _arrive(run, now)
-        step = _Step(schedule(engine), engine.free, now)
+        batch = schedule(engine)
+        step = _Step(batch, engine.free, len(engine.running), len(engine.waiting), now)
         run.steps.append(step)
         run.peak_running = max(run.peak_running, len(engine.running))
         run.least_free = min(run.least_free, engine.free)
+        run.held.hold(now, run.profile.num_blocks - engine.free, len(engine.running))
         _time(run, step)
         for row in step.batch.rows:
             _account(run, row, step)
@@ -194,12 +212,18 @@ def _time(run: _Run, step: _Step) -> None:
         return
     kind = _kind(rows)
     run.step_counts[kind] += 1
+    tokens, emitted = sum(row.tokens for row in rows), sum(row.emitted for row in rows)
     if run.count_steps:
+        run.held.note_step(step.start_s, step.end_s, tokens, emitted)
         note_time(run.engine, step.batch, 1.0)
         return
-    seconds, covered = run.step_seconds(run.step_time, *features(rows))
+    if run.measure is not None:
+        seconds, covered = run.measure(rows), True
+    else:
+        seconds, covered = run.step_seconds(run.step_time, *features(rows))
     seconds += run.host_gap_s
     step.end_s = step.start_s + seconds
+    run.held.note_step(step.start_s, step.end_s, tokens, emitted)
     note_time(run.engine, step.batch, seconds)
     run.busy_s += seconds
     run.step_busy_s[kind] += seconds
@@ -219,7 +243,7 @@ def _kind(rows: list[Row]) -> int:
 
 
 def features(rows: list[Row]) -> tuple[float, float, float, float, float, float, float]:
-    """n, b, S, C, cmax, P, kvm of spec/step-time.md."""
+    """n, b, S, C, cmax, P, kvm of `calibration.steptime.scalar.step_seconds`."""
     contexts = [row.cached for row in rows if row.decode]
     chunks = [row for row in rows if not row.decode]
     longest = max(contexts, default=0)
@@ -228,7 +252,7 @@ def features(rows: list[Row]) -> tuple[float, float, float, float, float, float,
     return (
         float(sum(row.tokens for row in rows)),
         float(len(contexts)),
-        float(sum(row.emits for row in rows)),
+        float(sum(row.logits for row in rows)),
         float(sum(contexts)),
         float(longest),
         float(pairs),
@@ -261,6 +285,8 @@ def _outcome(
     done = np.array([t.last_token_s for t in times], dtype=np.float64)
     chunks = np.array([t.chunks_s for t in times], dtype=np.float64)
     rows = [row for step in run.steps for row in step.batch.rows]
+    makespan_s = run.steps[-1].end_s if run.steps else 0.0
+    run.held.close(makespan_s)
     return Outcome(
         arrival_s=np.array(arrival_s, dtype=np.float64),
         prompt_tokens=np.array(prompt, dtype=np.int64),
@@ -287,8 +313,22 @@ def _outcome(
         busy_s=run.busy_s,
         uncovered_s=run.uncovered_s,
         uncovered_steps=run.uncovered_steps,
-        makespan_s=run.steps[-1].end_s if run.steps else 0.0,
-        load=saturation.judge(workload.arrival_s, done, np.array(run.waiting), run.idle_late_s),
+        makespan_s=makespan_s,
+        load=saturation.judge(
+            workload.arrival_s,
+            done,
+            np.array(run.waiting),
+            run.idle_late_s,
+            first_scheduled,
+            first_token,
+        ),
+        kv_blocks=run.profile.num_blocks,
+        kv_block_s=run.held.kv_block_s,
+        bin_s=run.held.bin_s,
+        bins=run.held.series,
+        verifications=sum(row.emits and row.drafts > 0 and not row.padded for row in rows),
+        draft_tokens=sum(row.drafts for row in rows if row.emits and not row.padded),
+        accepted_tokens=sum(row.drafts - row.rejected for row in rows if row.emits),
         record=_record(run, workload) if record_steps else None,
     )
 
@@ -305,6 +345,8 @@ def _record(run: _Run, workload: Workload) -> StepRecord:
         preempted_offsets=_offsets([len(step.batch.preempted) for step in run.steps]),
         preempted=workload.kept[[request.index for request in preempted]] if preempted else _ints([]),
         free_blocks=_ints([step.free_blocks for step in run.steps]),
+        running=_ints([step.running for step in run.steps]),
+        waiting=_ints([step.waiting for step in run.steps]),
         scheduled_s=np.array([step.scheduled_s for step in run.steps], dtype=np.float64),
         start_s=np.array([step.start_s for step in run.steps], dtype=np.float64),
         end_s=np.array([step.end_s for step in run.steps], dtype=np.float64),

@@ -7,15 +7,17 @@ budget is decode first, of nothing prefill first, of a part fair share.
 
 Blocks are taken for the tokens of the step only (or for the whole prompt at once), so the pool can run out: then
 the last admitted loses its blocks, its progress and its seat, and returns to the queue to be recomputed. An engine
-that reserves a request's whole future never gets there. Source: vLLM 0.33.0, Sarathi-Serve 96f99117 and TensorRT-LLM
-as in spec/schedulers.md "Exact rules". Tokens and blocks.
+that reserves a request's whole future never gets there.
+Source: the schedulers of vLLM 0.33.0 (v1/core/sched/scheduler.py), Sarathi-Serve 96f99117 and TensorRT-LLM (main,
+2026). The first two are compared with recordings of the real objects; of the third nothing was executed, its rules
+are read. Tokens and blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.simulation.profile import IN_ORDER, NO_LIMIT, RESERVES
+from planner.simulation.profile import IN_ORDER, NO_LIMIT, RESERVES, Profile
 from planner.simulation.reference_requests import (
     Batch,
     Engine,
@@ -52,9 +54,10 @@ def _in_order(engine: Engine) -> Batch:
         request for request in engine.running if not (request.exhausted or (defer and request.mid_prefill))
     ]
     serve(engine, batch, able, profile.budget, cap)
+    padding = _padding(profile, batch, cap)
     admitted_prefill = False
     if not batch.preempted:
-        admitted_prefill = _admit(engine, batch, cap, most_left=1 if defer else NO_LIMIT)
+        admitted_prefill = _admit(engine, batch, cap, most_left=1 if defer else NO_LIMIT, padding=padding)
         if not defer:
             engine.capacity_bound = bool(engine.waiting)
     if batch.rows:
@@ -72,16 +75,26 @@ def _chunk_cap(engine: Engine) -> int:
     return cap or NO_LIMIT
 
 
-def _admit(engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: int = 0) -> bool:
+def _padding(profile: Profile, batch: Batch, cap: int) -> int:
+    """Rejected drafts that a newcomer with one token gets, so that all rows of a step that only decodes are alike;
+    vLLM would rather let him wait than do without. (It fails where a row could never be so long: here none is padded.)
+    """
+    fits = 1 + profile.drafts <= min(cap, profile.budget)
+    return profile.drafts if fits and not any(row.was_mid_prefill for row in batch.rows) else 0
+
+
+def _admit(
+    engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: int = 0, padding: int = 0
+) -> bool:
     """Admit from the head of the queue, no overtaking, leaving blocks that others will need in this step.
 
     False unless somebody had more than one token to compute.
     """
     profile = engine.profile
-    admitted_prefill = False
+    admitted_prefill, others_run = False, bool(batch.rows)
     side = engine.decode_side if profile.assembler == IN_ORDER else None
-    if side is not None:
-        side.seat_ready(engine, batch)
+    if side is not None and not side.seat_ready(engine, batch, padding):
+        return False
     while engine.waiting and batch.tokens < profile.budget and len(engine.running) < profile.seats:
         request = engine.waiting[0]
         if request.remote and side is not None and side.take_blocks(engine):
@@ -93,14 +106,20 @@ def _admit(engine: Engine, batch: Batch, cap: int, most_left: int, kept_free: in
         if request.left - cached_tokens > most_left:
             break
         held_by_others = sum(block.holders > 0 for block in hits)
-        if blocks_for(engine, request.known) - held_by_others + watermark + kept_free > engine.free:
+        left = request.left - cached_tokens
+        padded = left == 1 and padding > 0 and (others_run or cached_tokens > 0)
+        if padded and 1 + padding > profile.budget - batch.tokens:
+            break
+        take = 1 + padding if padded else min(left, cap, profile.budget - batch.tokens)
+        tokens = max(request.known, cached_tokens + take + profile.lookahead)
+        if blocks_for(engine, tokens) - held_by_others + watermark + kept_free > engine.free:
             break
         if not profile.chunked and request.left > profile.budget - batch.tokens:
             break
         admit(engine, request)
         take_cached(engine, request, cached_tokens, hits)
-        admitted_prefill = admitted_prefill or request.left > 1
-        give(engine, batch, request, min(request.left, cap, profile.budget - batch.tokens))
+        admitted_prefill = admitted_prefill or left > 1
+        give(engine, batch, request, take)
     return admitted_prefill
 
 

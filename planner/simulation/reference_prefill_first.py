@@ -1,15 +1,18 @@
 """Assembler B in plain Python: if a prefill batch can be formed it runs, and decodes wait; else all decodes run.
 
-With whole prompts (vLLM V0) the heads of the queue enter a batch while seats, blocks and the token budget last, and
-a decode that finds no free block preempts the last admitted. With chunks and an estimate (SGLang) one prompt at a
-time may be cut: it comes first in the next batch. A prompt is admitted when it fits beside what the running
-requests are estimated to need, a share (`ratio`) of their outputs still to come; once one is turned away, the queue
-is shut until a request leaves. When decodes run out of pages the estimate was too low: those with the fewest outputs
-go to the end of the queue and the ratio jumps; otherwise it falls a little with every decode step.
+With whole prompts (vLLM V0) the heads of the queue enter a batch while seats, blocks and the token budget last,
+and a decode that finds no free block preempts the last admitted. With chunks and an estimate (SGLang) one prompt
+at a time may be cut: it comes first in the next batch. With an estimate but without chunks, whole prompts enter a
+batch while they stay below the budget, and a larger one is a batch of its own. A prompt is admitted when it fits
+beside what the running requests are estimated to need, a share (`ratio`) of their outputs still to come; once one
+is turned away, the queue is shut until a request leaves. When decodes run out of pages the estimate was too low:
+those with the fewest outputs go to the end of the queue and the ratio jumps; otherwise it falls a little with
+every decode step.
 
 The estimate is the ratio times the whole number of tokens to come (SGLang adds up the products one by one). Where
 SGLang would fail for want of pages, an unfinished prompt takes what there is, or goes back to the queue.
-Source: SGLang 0.5.23 and Sarathi-Serve 96f99117, as in spec/schedulers.md "Exact rules". Tokens, blocks (pages).
+Source: SGLang 0.5.23 (managers/schedule_policy.py, schedule_batch.py) and Sarathi-Serve 96f99117, recordings of whose
+schedulers it is compared with. Tokens, blocks (pages).
 """
 
 from __future__ import annotations
@@ -117,7 +120,10 @@ def _estimated_prompts(engine: Engine, batch: Batch, decodes: Sequence[Request])
             engine.shut = bool(engine.running)
             break
         take = request.left
-        if _whole_pages(engine, take) > room.budget:
+        if not profile.chunked:
+            if batch.rows and _whole_pages(engine, take) >= room.budget:
+                break
+        elif _whole_pages(engine, take) > room.budget:
             take = room.budget // page * page
             if take <= 0:
                 break

@@ -7,8 +7,13 @@ tail goes first, since nobody can use the tail without the beginning. Two prompt
 two copies of a block; the older one is hit. Source: vLLM 0.33.0 (block pool, KV cache manager): blocks without a
 name have gone to the front of the queue since May 2026 (before, to its end, which matters for one block a request).
 
-One difference, on purpose: tokens that a victim of preemption was given in the very step that preempts it were
-never computed, so their blocks lose their names. vLLM leaves them, to be hit.
+With a drafter that reads ahead (EAGLE, MTP) its KV in a block depends on the token behind the block too. So vLLM's
+hashes cover that token, and a block gets its name when that is known (`Profile.named_ahead`); where KV caches are also
+loaded from elsewhere they do not, and the last block of every hit is computed anew (`Profile.dropped_hits`).
+
+Two differences, on purpose. Tokens that a victim of preemption was given in the very step that preempts it were
+never computed, so their blocks lose their names; vLLM leaves them, to be hit. And a block at the end of a hit that is
+computed anew and that only its own request could hit loses its name at once; vLLM leaves it, beside the new copy.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Name = tuple[int, ...]
+OWN = 2  # parts of a name that only one request has
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +64,13 @@ class PrefixCache:
                 break
             found.append(next(iter(copies.values())))
         return found
+
+    def drop(self, blocks: list[Block]) -> None:
+        """Blocks of a hit are computed anew by a request that is about to be admitted."""
+        for block in blocks:
+            if block.name is not None and len(block.name) == OWN:
+                self._forget(block)
+                self.queue.move_to_end(block.number, last=False)
 
     def hold(self, request: int, hits: list[Block]) -> None:
         """A request is admitted with these hits."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from planner.simulation.luck import is_accepted, threshold_of
 from planner.simulation.profile import Profile
 from planner.simulation.reference_prefix import Block, PrefixCache
 
@@ -34,6 +35,15 @@ class Request:
     preemptions: int = 0
     hit_tokens: int = 0
     rehit_tokens: int = 0
+    # in a cluster: blocks of its prompt that were fetched, of use if the cache has those before (reference_prefix_pool)
+    fetched_from: int = 0
+    fetched_to: int = 0  # but not this one
+    pool_hit_tokens: int = 0
+    # speculative decoding
+    luck: int = 0  # see `luck.keys_of`
+    drafts: int = 0  # guessed, to be checked by its next row
+    ahead: int = 0  # drafts in flight that the scheduler takes to be accepted and that are not
+    victim_tie: int = 0  # see `workload.Workload`
     remote: bool = False  # waiting for blocks only: its KV cache comes from a prefill replica
 
     def __post_init__(self) -> None:
@@ -53,8 +63,12 @@ class Request:
 
     @property
     def exhausted(self) -> bool:
-        """Its last token is in flight: nothing more to compute, but seat and blocks are still taken."""
-        return self.emitted >= self.output
+        """One token is to come and a step is in flight: nothing more to compute, but seat and blocks are still taken.
+
+        A step in flight may bring its last token together with accepted drafts: nobody knows yet, so it gets a row
+        for nothing.
+        """
+        return self.in_flight > 0 and self.generated + 1 >= self.output
 
     @property
     def decodes(self) -> bool:
@@ -73,6 +87,11 @@ class Row:
     decode: bool
     emits: bool = False
     was_mid_prefill: bool = False
+    drafts: int = 0  # of the tokens
+    rejected: int = 0  # of the drafts
+    padded: bool = False  # its drafts are nobody's, to be rejected
+    emitted: int = 0  # tokens
+    logits: int = 0  # tokens that logits are computed for
 
 
 @dataclass(slots=True)
@@ -89,7 +108,7 @@ class DecodeSide(Protocol):
     @property
     def holds_blocks(self) -> bool: ...
 
-    def seat_ready(self, engine: Engine, batch: Batch) -> None: ...
+    def seat_ready(self, engine: Engine, batch: Batch, padding: int) -> bool: ...
 
     def take_blocks(self, engine: Engine) -> bool: ...
 
@@ -136,10 +155,18 @@ def cached_of(engine: Engine, request: Request) -> tuple[int, list[Block]]:
     """Tokens that a waiting request need not compute, and the cached blocks that hold them (none for assumed ones)."""
     if engine.cache is None:
         return 0, []
-    if request.assumed_tokens and request.preemptions == 0:
+    if _is_assumed(request):
         return request.assumed_tokens, []
     hits = engine.cache.hits(request.index, request.known)
-    return len(hits) * engine.profile.block_size, hits
+    hits = hits[: max(0, len(hits) - engine.profile.dropped_hits)]
+    blocks = len(hits)
+    if request.preemptions == 0 and request.fetched_from <= blocks < request.fetched_to:
+        blocks = request.fetched_to
+    return blocks * engine.profile.block_size, hits
+
+
+def _is_assumed(request: Request) -> bool:
+    return request.assumed_tokens > 0 and request.preemptions == 0
 
 
 def take_cached(engine: Engine, request: Request, cached_tokens: int, hits: list[Block]) -> None:
@@ -147,11 +174,15 @@ def take_cached(engine: Engine, request: Request, cached_tokens: int, hits: list
     if engine.cache is None:
         return
     engine.free -= sum(block.holders == 0 for block in hits)
+    if engine.profile.dropped_hits and not _is_assumed(request):
+        engine.cache.drop(engine.cache.hits(request.index, request.known)[len(hits) :])
     engine.cache.hold(request.index, hits)
     request.blocks = len(hits)
     request.computed = cached_tokens
     if request.preemptions == 0:
-        request.hit_tokens = cached_tokens
+        fetched = cached_tokens - len(hits) * engine.profile.block_size if request.fetched_to else 0
+        request.pool_hit_tokens = fetched
+        request.hit_tokens = cached_tokens - fetched
     else:
         request.rehit_tokens += cached_tokens
 
@@ -171,10 +202,10 @@ def blocks_for(engine: Engine, tokens: int) -> int:
 
 def missing_blocks(engine: Engine, request: Request, take: int) -> int:
     """Blocks to take from the pool before `take` more tokens of the request are computed."""
-    tokens = request.computed + take
+    tokens = request.computed + take + request.ahead + engine.profile.lookahead
     if engine.profile.whole_prompt and (request.mid_prefill or request.computed == 0):
         tokens = request.known
-    return blocks_for(engine, tokens) - request.blocks
+    return max(0, blocks_for(engine, tokens) - request.blocks)  # those of rejected drafts are kept
 
 
 def whole_future(engine: Engine, request: Request) -> int:
@@ -189,9 +220,22 @@ def give(engine: Engine, batch: Batch, request: Request, take: int) -> None:
     engine.free -= missing
     if engine.cache:
         engine.cache.extend(request.index, missing)
-        engine.cache.learn(request.index, min(request.computed + take, request.prompt + request.generated))
+        there = request.prompt + request.generated - engine.profile.named_ahead
+        engine.cache.learn(request.index, min(request.computed + take, there))
     decode = request.left == 1 and request.computed >= request.prompt
-    batch.rows.append(Row(request, take, request.computed, decode, was_mid_prefill=request.mid_prefill))
+    drafts = max(0, take - request.left)
+    batch.rows.append(
+        Row(
+            request,
+            take,
+            request.computed,
+            decode,
+            was_mid_prefill=request.mid_prefill,
+            drafts=drafts,
+            padded=drafts > request.drafts,
+        )
+    )
+    request.drafts = 0
     batch.served.add(request.index)
     batch.tokens += take
 
@@ -211,7 +255,7 @@ def serve(
     for request in requests:
         if request not in engine.running or request.index in batch.served:
             continue
-        take = min(request.left, most_each, limit - batch.tokens)
+        take = min(request.left + request.drafts, most_each, limit - batch.tokens)
         if take <= 0:
             break
         spare = 1 if decodes and profile.spare_block else 0
@@ -228,7 +272,9 @@ def serve(
 
 def victim(engine: Engine) -> Request:
     if engine.profile.by_priority:  # max() keeps the first of equals
-        return max(engine.running, key=lambda running: (running.priority, running.arrival_s))
+        return max(
+            engine.running, key=lambda running: (running.priority, running.arrival_s, running.victim_tie)
+        )
     return engine.running[-1]
 
 
@@ -241,7 +287,7 @@ def preempt(engine: Engine, batch: Batch, request: Request) -> None:
     batch.preempted.append(request)
     engine.running.remove(request)
     release(engine, request)
-    request.computed = 0
+    request.computed = request.drafts = request.ahead = 0
     request.mid_prefill = False
     request.preemptions += 1
     if engine.profile.by_priority or engine.profile.fewest_outputs:
@@ -250,17 +296,36 @@ def preempt(engine: Engine, batch: Batch, request: Request) -> None:
         engine.waiting.insert(0, request)
 
 
-def advance(batch: Batch, order: Sequence[Request]) -> None:
-    """The rows, in running order, move `computed` on; who has caught up emits a token, in flight until delivered."""
-    places = {id(request): place for place, request in enumerate(order)}
+def advance(engine: Engine, batch: Batch) -> None:
+    """The rows, in running order, move `computed` on; who has caught up emits a token and the accepted drafts, in
+    flight until delivered. What rejected drafts computed does not count."""
+    places = {id(request): place for place, request in enumerate(engine.running)}
     batch.rows.sort(key=lambda row: places[id(row.request)])
     for row in batch.rows:
         request = row.request
-        request.computed += row.tokens
+        if request.emitted >= request.output:  # nobody knows yet
+            row.logits = 1 + row.drafts
+            continue
+        request.computed += row.tokens - row.drafts
         request.mid_prefill = request.computed < request.known
         row.emits = not request.mid_prefill
         if row.emits:
-            request.in_flight += 1
+            _emit(engine.profile, row)
+
+
+def _emit(profile: Profile, row: Row) -> None:
+    request, accepted = row.request, 0
+    threshold = threshold_of(profile.acceptance_rate)
+    most = 0 if row.padded else min(row.drafts, request.output - request.emitted - 1)
+    while accepted < most and is_accepted(request.luck, request.emitted + accepted, threshold):
+        accepted += 1
+    row.logits = 1 + row.drafts
+    row.emitted = 1 + accepted
+    row.rejected = row.drafts - accepted
+    request.in_flight += row.emitted
+    request.computed += accepted
+    request.ahead += row.rejected
+    request.drafts = profile.drafts
 
 
 def note_time(engine: Engine, batch: Batch, seconds: float) -> None:
@@ -272,6 +337,15 @@ def note_time(engine: Engine, batch: Batch, seconds: float) -> None:
         engine.prefill_s += seconds
 
 
+def arrive(engine: Engine, row: Row) -> None:
+    """The tokens of a row are known; so is which drafts were rejected, unless the request was preempted since."""
+    request = row.request
+    request.in_flight -= row.emitted
+    request.generated += row.emitted
+    if request in engine.running:
+        request.ahead -= row.rejected
+
+
 def deliver(engine: Engine, batch: Batch) -> int:
     """Apply a step's result: tokens in flight become generated; finished requests leave. Returns how many did."""
     finished = 0
@@ -279,8 +353,7 @@ def deliver(engine: Engine, batch: Batch) -> int:
         if not row.emits:
             continue
         request = row.request
-        request.in_flight -= 1
-        request.generated += 1
+        arrive(engine, row)
         if engine.cache and request in engine.running:
             engine.cache.learn(request.index, request.computed - request.in_flight)
         if request.generated == request.output:

@@ -14,5 +14,5 @@ def schedule(engine: Engine) -> Batch:
         engine.decode_side.take_over(engine)
     prefill_first = engine.profile.assembler == PREFILL_FIRST
     batch = assemble_prefill_first(engine) if prefill_first else assemble_mixed(engine)
-    advance(batch, engine.running)
+    advance(engine, batch)
     return batch

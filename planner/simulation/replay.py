@@ -11,12 +11,12 @@ Two things are seldom recorded, so both are shown: whether the engine scheduled 
 between two steps (composed or kernel-only step times lack it: HOST_GAPS_S). Nothing is tuned on the run.
 Predicted and measured are compared at the mean and at percentiles of pooled requests: TTFT from queued to first token,
 TPOT the mean gap of a request with two outputs or more, E2E from queued to last token. Seconds; errors are
-predicted / measured - 1. Source: spec/step-time.md "Real runs to predict".
+predicted / measured - 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -51,6 +51,23 @@ class Comparison:
     @property
     def worst(self) -> float:
         return max(self.errors, key=abs)
+
+    @property
+    def measured(self) -> bool:
+        """TPOT is not, where no request has two outputs."""
+        return not np.isnan(self.measured_s[0])
+
+    def failures(self, bar: float) -> Iterator[str]:
+        """Where it is further off than the bar, in words. Nothing can be said of what nobody measured."""
+        if not self.measured:
+            return
+        for statistic, seconds, error in zip(STATISTICS, self.measured_s, self.errors, strict=True):
+            if seconds == 0.0:
+                yield f"{self.metric} {statistic} cannot be compared: it was measured as 0 s"
+            elif np.isnan(error):
+                yield f"{self.metric} {statistic} cannot be compared: no request was predicted to be served"
+            elif not abs(error) <= bar:
+                yield f"{self.metric} {statistic} {error:+.2%}, more than {bar:.2%}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +113,11 @@ class ReplayCheck:
                 found.append(f"{variant.label}: {variant.rejected} requests never fit the recorded pool")
             for comparison in variant.comparisons:
                 bar = self.within[comparison.metric]
-                found += [
-                    f"{variant.label}: {comparison.metric} {statistic} {error:+.2%}, more than {bar:.2%}"
-                    for statistic, error in zip(STATISTICS, comparison.errors, strict=True)
-                    if not abs(error) <= bar
-                ]
+                found += [f"{variant.label}: {failure}" for failure in comparison.failures(bar)]
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """For `strict_json`: NaN where there is nothing to compare."""
         return asdict(self) | {
             "within": dict(self.within),
             "statistics": list(STATISTICS),
@@ -184,7 +197,9 @@ def _variant(
 def _compare(metric: str, run: RecordedRun, outcomes: Sequence[Outcome]) -> Comparison:
     measured = statistics(run.measured_s(metric))
     predicted = np.array([statistics(outcome.values_s(metric)) for outcome in outcomes])
-    errors = predicted / measured - 1.0
+    errors = np.full(predicted.shape, np.nan)
+    np.divide(predicted, measured, out=errors, where=measured > 0.0)
+    errors -= 1.0
     worst = np.argmax(np.abs(errors), axis=0)
     each = np.arange(len(STATISTICS))
     return Comparison(

@@ -20,7 +20,9 @@ from planner.simulation.profile import Profile
 class Workload:
     """`kept` int64[N]: positions of the served requests in the input; the other arrays have N entries, by arrival.
 
-    `tie` orders requests of equal priority and arrival (vLLM compares ids as strings). `prefix` names the blocks
+    `tie` orders requests of equal priority and arrival (vLLM compares ids as strings). `victim_tie` does where one of
+    them must give way: a trace's come one after another whatever its clock's ticks, so the later one does (of those
+    that really arrive at once vLLM takes the first, and two can evict each other for ever). `prefix` names the blocks
     that prompts share; the first `assumed_blocks` of each are taken to be cached when it is first admitted.
     """
 
@@ -33,6 +35,7 @@ class Workload:
     max_tokens: Ints
     priority: Ints
     tie: Ints
+    victim_tie: Ints
     prefix: PrefixBlocks
     assumed_blocks: Ints
 
@@ -62,7 +65,8 @@ def prepare(
 ) -> Workload:
     """Check the arrays (equal lengths, sorted finite arrivals from 0 on, at least one prompt and output token).
 
-    ValueError names what is wrong and the first position. `tie` defaults to the order of the arrays,
+    ValueError names what is wrong and the first position. `tie`, where given, says that equal arrivals are one instant;
+    it defaults to the order of the arrays,
     `max_tokens` to the outputs, which it must not be below. `prefix` is ignored by an engine that does not cache;
     `assumed_hit_share` of all prompt tokens asks for one that does, and no `prefix`.
     """
@@ -108,6 +112,7 @@ def prepare(
         max_tokens=limit[kept],
         priority=order[kept],
         tie=ties[kept],
+        victim_tie=ties[kept] if tie is None else np.zeros(len(kept), dtype=np.int64),
         prefix=shared,
         assumed_blocks=assumed,
     )
@@ -125,6 +130,10 @@ def _check_prefix(prefix: PrefixBlocks | None, share: float, count: int, profile
     if prefix is not None and profile.caching and prefix.block_tokens != profile.block_size:
         raise ValueError(
             f"the prefix names blocks of {prefix.block_tokens} tokens, the engine's have {profile.block_size}"
+        )
+    if prefix is not None and profile.caching and prefix.ahead_tokens != profile.named_ahead:
+        raise ValueError(
+            f"the prefix's names cover {prefix.ahead_tokens} tokens behind a block, the engine's {profile.named_ahead}"
         )
 
 

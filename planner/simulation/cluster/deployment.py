@@ -1,7 +1,7 @@
 """What stands where: replicas, routers, the hand-off between two pools, and the links it goes over.
 
 Aggregated: N replicas, each prefills and decodes. Disaggregated: P replicas prefill, D decode, and the KV cache of
-every prompt moves from one to the other. Three ways to hand it over (spec/schedulers.md "Disaggregation"):
+every prompt moves from one to the other. Three ways to hand it over:
 
   pull           (vLLM with NIXL) after the prefill the request goes to a decode replica, which takes blocks for the
                  whole prompt, pulls all but its last token, and computes that one itself: the first token is its own
@@ -22,7 +22,8 @@ from planner.simulation.knobs import Knobs
 
 ROUND_ROBIN = "round robin"
 LEAST_TOKENS = "least outstanding tokens"
-ROUTERS = (ROUND_ROBIN, LEAST_TOKENS)
+PREFIX_AWARE = "prefix aware"
+ROUTERS = (ROUND_ROBIN, LEAST_TOKENS, PREFIX_AWARE)
 
 PULL = "pull"
 AFTER_PREFILL = "after prefill"
@@ -44,6 +45,11 @@ class Replica:
     step_time: StepTimeArrays
     host_gap_s: float = 0.0
     host: int | None = None
+
+    @property
+    def gap_s(self) -> float:
+        """Between two steps: the host's, and the drafter's."""
+        return self.host_gap_s + self.knobs.profile.draft_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +140,42 @@ class Network:
         return cls(table, host_bytes_per_s=table.peak_bytes_per_s)
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixPool:
+    """KV blocks of prompts that all replicas share, in memory of their hosts (as Mooncake's store).
+
+    Blocks of a prompt that its replica lacks and the pool has are fetched instead of computed, `bytes_per_token` each
+    (as `Architecture.kv_bytes_per_token`). One fetch alone takes what `table` says; all of them share `bytes_per_s`.
+    `blocks`: the pool's size in KV blocks of the replicas, the least recently used make room; None: it forgets nothing.
+    """
+
+    table: TransferTable
+    bytes_per_s: float
+    bytes_per_token: float
+    blocks: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bytes_per_s", "bytes_per_token"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} of the prefix pool must be positive, not {getattr(self, name)}")
+        if self.blocks is not None and self.blocks < 1:
+            raise ValueError(f"blocks of the prefix pool must be at least 1, not {self.blocks}")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregated:
-    """`replicas` behind one router."""
+    """`replicas` behind one router. `overlap_weight` counts for the router that is aware of prefixes only, see
+    `reference_pool`."""
 
     replicas: tuple[Replica, ...]
     router: str = ROUND_ROBIN
+    overlap_weight: float = 1.0
+    prefix_pool: PrefixPool | None = None
 
     def __post_init__(self) -> None:
         _check_pool("replicas", self.replicas)
         _check_router("router", self.router)
+        _check_prefixes(self.overlap_weight, self.prefix_pool, self.replicas)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,6 +190,8 @@ class Disaggregated:
     prefill_router: str = ROUND_ROBIN
     decode_router: str = ROUND_ROBIN
     local_prefill_tokens: int = 0
+    overlap_weight: float = 1.0
+    prefix_pool: PrefixPool | None = None
 
     def __post_init__(self) -> None:
         _check_pool("prefill", self.prefill)
@@ -166,6 +200,7 @@ class Disaggregated:
         _check_router("decode_router", self.decode_router)
         if self.local_prefill_tokens < 0:
             raise ValueError("local_prefill_tokens must not be negative")
+        _check_prefixes(self.overlap_weight, self.prefix_pool, self.prefill + self.decode)
 
 
 Deployment = Aggregated | Disaggregated
@@ -184,6 +219,24 @@ class QueueLimit:
             limit = getattr(self, name)
             if limit is not None and limit < 1:
                 raise ValueError(f"the queue limit of {name} must be at least 1, not {limit}")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """Requests that belong together. `priority`: lower ones go first, in engines that schedule by priority.
+    `ttft_limit_s`: as in `simulate`, for these requests; None: what holds for all."""
+
+    name: str
+    priority: int = 0
+    ttft_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_ttft_limit(f"ttft_limit_s of class {self.name}", self.ttft_limit_s)
+
+
+def check_ttft_limit(name: str, limit_s: float | None) -> None:
+    if limit_s is not None and not 0.0 < limit_s < math.inf:
+        raise ValueError(f"{name} must be positive, not {limit_s}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +262,13 @@ def _check_pool(name: str, replicas: tuple[Replica, ...]) -> None:
         raise ValueError(f"{name} needs at least one replica")
     if len({replica.knobs.profile.assembler for replica in replicas}) > 1:
         raise ValueError(f"{name} mixes engines that assemble their steps in different ways")
-    if any(replica.knobs.profile.caching for replica in replicas):
-        raise ValueError(f"{name} uses prefix caching, which is simulated for one replica only")
+
+
+def _check_prefixes(weight: float, prefix_pool: PrefixPool | None, replicas: tuple[Replica, ...]) -> None:
+    if not 0.0 <= weight < math.inf:
+        raise ValueError(f"overlap_weight must be finite and not negative, not {weight}")
+    if prefix_pool is not None and not any(replica.knobs.profile.caching for replica in replicas):
+        raise ValueError("prefix_pool needs replicas that cache prefixes")
 
 
 def _check_router(name: str, router: str) -> None:

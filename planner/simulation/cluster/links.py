@@ -3,6 +3,7 @@
 A transfer from prefill replica p to decode replica d crosses, as far as the network limits them: the way between
 just these two; the card of p's host outwards and of d's host inwards; and the fabric. Two replicas on one host
 reach each other without cards and fabric. Capacities in bytes per second (decimal).
+What is fetched from the prefix pool crosses the pool's own link only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Topology:
     names: tuple[str, ...]
     bytes_per_s: tuple[float, ...]
     paths: tuple[tuple[tuple[int, ...], ...], ...]
+    from_prefix_pool: tuple[int, ...] = ()
 
 
 MOST_LINKS = 4
@@ -50,7 +52,9 @@ def topology_of(rules: Rules) -> Topology:
         return crossed + link("fabric", network.fabric_bytes_per_s)
 
     paths = tuple(tuple(path(p, d) for d in range(len(rules.decode))) for p in range(len(rules.prefill)))
-    return Topology(tuple(names), tuple(capacities), paths)
+    pool = rules.prefix_pool
+    from_pool = link("prefix pool", None if pool is None else pool.bytes_per_s)
+    return Topology(tuple(names), tuple(capacities), paths, from_pool)
 
 
 def _host(replica: Replica, pool: str, position: int) -> str:

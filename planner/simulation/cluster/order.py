@@ -2,6 +2,7 @@
 
 The simulation goes from event to event. At equal times:
 
+  0  PREFILLED    a prompt is computed, its first token is out: the router and the prefix pool know
   1  FINISHED     a request's last token is out: its client and the router know
   2  ENDS         a transfer ends, the one that joined its links first before the others; blocks come free, and the
                   request is ready on the decode side
@@ -25,8 +26,26 @@ touches it, and then makes its next schedule at that event's time.
 
 from __future__ import annotations
 
-FINISHED, ENDS, JOINS, COMPUTED, HANDED_OVER, PREALLOCATED, LEASE_ENDS, LOST, ARRIVAL, SCHEDULE = range(10)
+(
+    PREFILLED,
+    FINISHED,
+    ENDS,
+    JOINS,
+    COMPUTED,
+    HANDED_OVER,
+    PREALLOCATED,
+    LEASE_ENDS,
+    LOST,
+    ARRIVAL,
+    SCHEDULE,
+) = range(11)
 
 #: Why a request was not served: 0 it was.
-SERVED, NEVER_FITS, QUEUE_FULL, NO_REPLICA = range(4)
-REFUSALS = ("served", "never fits", "queue full", "no replica left that could serve it")
+SERVED, NEVER_FITS, QUEUE_FULL, NO_REPLICA, TOO_LATE = range(5)
+REFUSALS = (
+    "served",
+    "never fits",
+    "queue full",
+    "no replica left that could serve it",
+    "predicted TTFT above its limit",
+)

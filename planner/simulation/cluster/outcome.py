@@ -4,13 +4,13 @@ TTFT = queue (arrival to the first step that computes for the request) + prefill
 completes the prompt) + transfer (to when the KV cache is ready on the decode side; its wait for room there and the
 messages included) + first decode (pull only: to the end of the one decode-side step). With a hand-off after the
 prefill the first token is out before the transfer, which then is part of the first gap. A request that one
-replica serves alone has neither. Source: spec/phases.md. Seconds, tokens, bytes.
+replica serves alone has neither. Seconds, tokens, bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from planner.simulation.arrays import Bools, Floats, Ints
 from planner.simulation.cluster.order import SERVED
 from planner.simulation.outcome import Outcome, StepRecord
 from planner.simulation.saturation import Load
+from planner.simulation.selection import without_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +40,13 @@ class ReplicaUse:
     last_end_s: float
     requests: int  # how many it was sent (a request counts on each side)
     load: Load
+    kv_blocks: int
+    kv_block_s: float
+    bin_s: float = 0.0
+    bins: Floats | None = None
+    verifications: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
     record: StepRecord | None = None
 
 
@@ -51,10 +59,20 @@ class LinkUse:
     bytes: float
     busy_s: float
     transfers: int
+    peak_bytes_per_s: float  # the most that its transfers moved at once
 
     def occupancy(self, makespan_s: float) -> float:
         """Share of what it could have carried in that time."""
         return self.bytes / (self.capacity_bytes_per_s * makespan_s) if makespan_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixPoolUse:
+    """The shared prefix pool. `blocks`: what it held at the end, `stored_blocks` - `evicted_blocks` of them."""
+
+    blocks: int
+    stored_blocks: int
+    evicted_blocks: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,11 +91,19 @@ class ClusterOutcome:
     kv_ready_s: Floats  # where the decode side computed the prompt itself: the start of its first step for it
     moved_bytes: Floats
     lost_kv: Ints  # how often the decode side had to compute what it could not have handed over
+    present_tokens: Ints  # of the prompt, were in the decode side's prefix cache and not transferred
+    pool_hit_tokens: (
+        Ints  # of the prompt, came from the prefix pool; those of a local cache are requests.hit_tokens
+    )
+    fetch_s: Floats  # from its arrival at the replica until that was there; a part of the queue
+    request_class: Ints
+    prefix_pool: PrefixPoolUse | None
     warm_up_requests: int
     prefill: tuple[ReplicaUse, ...]
     decode: tuple[ReplicaUse, ...]  # of an aggregated deployment: all replicas
     links: tuple[LinkUse, ...]
     pulled: bool  # the first token comes from the decode side
+    transfers_load: Load  # of what moves KV caches, as saturation judges a server
 
     @property
     def makespan_s(self) -> float:
@@ -128,23 +154,3 @@ def idle_share(replicas: Sequence[ReplicaUse], makespan_s: float) -> float:
     if not replicas or makespan_s <= 0.0:
         return 0.0
     return 1.0 - sum(replica.busy_s for replica in replicas) / (len(replicas) * makespan_s)
-
-
-def without_first(outcome: Outcome, count: int) -> Outcome:
-    """The same run with the first `count` requests taken out of all that is told per request."""
-    if count == 0:
-        return outcome
-    rejected = outcome.rejected[outcome.rejected >= count] - count
-    names = (
-        "arrival_s",
-        "prompt_tokens",
-        "output_tokens",
-        "first_scheduled_s",
-        "prefill_end_s",
-        "prefill_wait_s",
-        "first_token_s",
-        "done_s",
-        "max_gap_s",
-        "preemptions",
-    )
-    return replace(outcome, rejected=rejected, **{name: getattr(outcome, name)[count:] for name in names})

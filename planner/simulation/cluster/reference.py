@@ -13,8 +13,16 @@ import math
 from collections.abc import Sequence
 
 from planner.simulation.arrays import Floats, Ints
+from planner.simulation.cluster import reference_fetch as fetch
 from planner.simulation.cluster import reference_hand_off as hand_off
-from planner.simulation.cluster.deployment import AFTER_PREFILL, PUSH_CHUNKS, Deployment, Loss, QueueLimit
+from planner.simulation.cluster.deployment import (
+    AFTER_PREFILL,
+    PUSH_CHUNKS,
+    Deployment,
+    Loss,
+    QueueLimit,
+    RequestClass,
+)
 from planner.simulation.cluster.order import (
     ARRIVAL,
     COMPUTED,
@@ -27,18 +35,23 @@ from planner.simulation.cluster.order import (
     NEVER_FITS,
     NO_REPLICA,
     PREALLOCATED,
+    PREFILLED,
     QUEUE_FULL,
     SCHEDULE,
     SERVED,
+    TOO_LATE,
 )
 from planner.simulation.cluster.outcome import ClusterOutcome
-from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica, Turn
+from planner.simulation.cluster.reference_admission import predicted_ttft_s
+from planner.simulation.cluster.reference_pool import book, close, is_scheduled, prefill_is_done
+from planner.simulation.cluster.reference_replica import Drive, Leg, ReferenceReplica, Turn
 from planner.simulation.cluster.reference_results import raw_of
 from planner.simulation.cluster.reference_run import Event, Run, Way, build
 from planner.simulation.cluster.results import finish
 from planner.simulation.cluster.rules import rules_of
 from planner.simulation.cluster.workload import Requests, prepare
 from planner.simulation.gaps import GAP_BINS
+from planner.simulation.prefix import PrefixBlocks
 
 
 def simulate(
@@ -54,7 +67,14 @@ def simulate(
     losses: Sequence[Loss] = (),
     warm_up_requests: int = 0,
     max_tokens: Ints | None = None,
+    prefix: PrefixBlocks | None = None,
+    assumed_hit_share: float = 0.0,
+    request_class: Ints | None = None,
+    classes: Sequence[RequestClass] = (),
+    ttft_limit_s: float | None = None,
     record_steps: bool = False,
+    bin_s: float = 0.0,
+    drive: Drive | None = None,
 ) -> ClusterOutcome:
     """Run the requests to their end. Arrays have one entry per request, sorted by arrival.
 
@@ -62,11 +82,29 @@ def simulate(
     sends the next one, in the order of the arrays, think_s after its last was finished or turned away. The first
     `warm_up_requests` do not count as measured, nor do gaps of steps scheduled before the next one arrives.
     `max_tokens` is what the clients allowed, for engines that reserve or estimate by it; None: just the outputs.
+    `prefix` names the blocks that prompts share, for the replicas that cache prefixes, or `assumed_hit_share` of all
+    prompt tokens is taken to be cached wherever a prompt is computed first. `request_class` int64[N] are positions in
+    `classes`, which give priorities and limits; without `classes` they are passed through. A request is turned away at
+    its arrival when its TTFT, as predicted then, is above `ttft_limit_s` or its class's limit (`reference_admission`).
+    `bin_s` > 0 keeps each replica's time series, in bins at first so wide (see time_bins). `drive` really runs the
+    steps and hand-offs (planner.verification): then their times are its, and the deployment's are not asked for.
     ValueError for an unusable workload (see `workload.prepare`) or setting.
     """
-    rules = rules_of(deployment, concurrency, think_s, queue_limit, losses, warm_up_requests)
-    requests = prepare(arrival_s, prompt_tokens, output_tokens, priority, max_tokens, rules)
-    run = build(requests, rules)
+    rules = rules_of(
+        deployment, concurrency, think_s, queue_limit, losses, warm_up_requests, classes, ttft_limit_s
+    )
+    requests = prepare(
+        arrival_s,
+        prompt_tokens,
+        output_tokens,
+        priority,
+        max_tokens,
+        rules,
+        prefix,
+        assumed_hit_share,
+        request_class,
+    )
+    run = build(requests, rules, bin_s, drive)
     _begin(run, requests)
     while run.over < len(run.ways):
         _next(run, requests)
@@ -106,6 +144,9 @@ def _next(run: Run, requests: Requests) -> None:
 
 def _happen(run: Run, requests: Requests, event: Event) -> None:
     now, kind = event.time_s, event.kind
+    if kind == PREFILLED:
+        _prefilled(run, run.ways[event.subject], by_prefill_pool=event.again)
+        return
     if kind == LOST:
         hand_off.lost(run, run.replicas[event.subject], now, last_step_is_over=event.again)
         return
@@ -134,8 +175,8 @@ def _arrive(run: Run, way: Way, now: float, *, fits: bool) -> None:
         for replica in run.replicas:
             replica.gaps = [0] * GAP_BINS
     pool, leg = (run.decode, way.decode) if way.prefill is None else (run.prefill, way.prefill)
-    chosen = pool.choose()
-    way.refusal = _refusal(run, chosen, way, fits=fits)
+    chosen = pool.choose(leg)
+    way.refusal = _refusal(run, chosen, way, leg, now, fits=fits)
     if way.refusal or chosen is None:
         run.is_over(now)
         return
@@ -143,18 +184,36 @@ def _arrive(run: Run, way: Way, now: float, *, fits: bool) -> None:
     if pushed and not hand_off.preallocate(run, way, now):
         return
     _count_in(chosen, leg, way)
+    if run.rules.keeps_accounts:
+        first, end = fetch.to_fetch(run, chosen, leg)
+        book(chosen, leg, (end - first) * chosen.engine.profile.block_size, remote=False)
     if not pushed:
-        chosen.enter(leg, now, next(run.entries), remote=False)
+        fetch.begin(run, way, leg, chosen, now)
 
 
-def _refusal(run: Run, replica: ReferenceReplica | None, way: Way, *, fits: bool) -> int:
+def _refusal(
+    run: Run, replica: ReferenceReplica | None, way: Way, leg: Leg, now: float, *, fits: bool
+) -> int:
     if not fits:
         return NEVER_FITS
     if replica is None:
         return NO_REPLICA
     too_many = replica.queued >= run.rules.queue_requests
     too_long = replica.queued_tokens + way.prompt > run.rules.queue_tokens
-    return QUEUE_FULL if too_many or too_long else SERVED
+    if too_many or too_long:
+        return QUEUE_FULL
+    if way.ttft_limit_s < math.inf and predicted_ttft_s(run, way, replica, leg, now) > way.ttft_limit_s:
+        return TOO_LATE
+    return SERVED
+
+
+def _prefilled(run: Run, way: Way, *, by_prefill_pool: bool) -> None:
+    leg = way.sender if by_prefill_pool else way.decode
+    replica = run.replicas[leg.replica]
+    if not by_prefill_pool:
+        prefill_is_done(replica, leg)
+    if run.store is not None and replica.engine.cache is not None:
+        run.store.store(leg.index, way.prompt // replica.engine.profile.block_size)
 
 
 def _count_in(replica: ReferenceReplica, leg: Leg, way: Way) -> None:
@@ -170,6 +229,14 @@ def _turn(run: Run, replica: ReferenceReplica, now: float) -> None:
     turn = replica.turn(now)
     if turn is None:
         return
+    for row in turn.rows:
+        leg = row.request
+        assert isinstance(leg, Leg)  # noqa: S101  for the type checker
+        is_scheduled(replica, leg, row)
+        if row.emits and leg.tells:
+            leg.tells = False
+            if run.rules.tells_prefills:
+                run.at(turn.end_s, PREFILLED, leg.index, again=leg.prefill_side)
     if replica.number < len(run.prefill.replicas):
         _tell_of_prefills(run, turn)
         return
@@ -200,4 +267,5 @@ def _finished(run: Run, way: Way, now: float) -> None:
         leg.first_token_s = leg.last_token_s = way.sender.first_token_s
     else:
         run.replicas[leg.replica].outstanding_tokens -= way.prompt + way.output
+        close(run.replicas[leg.replica], leg)
     run.is_over(now)

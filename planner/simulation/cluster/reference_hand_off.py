@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from planner.simulation.cluster import reference_fetch as fetch
 from planner.simulation.cluster.deployment import AFTER_PREFILL, PULL, PUSH_CHUNKS
 from planner.simulation.cluster.order import (
     HANDED_OVER,
@@ -23,11 +24,12 @@ from planner.simulation.cluster.order import (
 )
 from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
 from planner.simulation.cluster.reference_links import Transfer
+from planner.simulation.cluster.reference_pool import book, close, prefill_is_done, strike
 from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica, deliver
 from planner.simulation.cluster.reference_run import Event, Run, Way
 from planner.simulation.kernel.step_time import transfer_parts
 from planner.simulation.profile import RESERVES
-from planner.simulation.reference_requests import whole_future
+from planner.simulation.reference_requests import release, whole_future
 
 
 def preallocate(run: Run, way: Way, now: float) -> bool:
@@ -51,7 +53,7 @@ def handed_over(run: Run, way: Way, now: float) -> None:
 def handed_over_again(run: Run, way: Way, now: float, *, remote: bool) -> None:
     """Its decode replica was lost. The prefill side may have given its blocks up by now."""
     if remote and run.rules.hand_off.mode != PUSH_CHUNKS:
-        remote = way.sender.held > 0
+        remote = way.sender.keeps
     if not remote:
         _compute_locally(way)
     _to_decode_side(run, way, now, remote=remote)
@@ -73,11 +75,13 @@ def prefill_is_over(run: Run, way: Way) -> None:
     """The router hears of it."""
     if not way.prefill_over:
         way.prefill_over = True
-        run.replicas[way.sender.replica].outstanding_tokens -= way.prompt
+        replica = run.replicas[way.sender.replica]
+        replica.outstanding_tokens -= way.prompt
+        close(replica, way.sender)
 
 
 def _to_decode_side(run: Run, way: Way, now: float, *, remote: bool) -> bool:
-    replica = run.decode.choose()
+    replica = run.decode.choose(way.decode)
     if replica is None or not (remote or _can_compute(replica, way.decode)):
         way.refusal = NO_REPLICA
         _free_prefill_blocks(run, way, now)
@@ -85,6 +89,8 @@ def _to_decode_side(run: Run, way: Way, now: float, *, remote: bool) -> bool:
         return False
     way.decode.replica = replica.number
     replica.outstanding_tokens += way.prompt + way.output
+    if run.rules.keeps_accounts:
+        book(replica, way.decode, 0, remote=remote)
     replica.enter(way.decode, now, next(run.entries), remote=remote)
     return True
 
@@ -102,10 +108,13 @@ def staged(run: Run, side: ReferenceDecodeSide, start_s: float) -> None:
         way = run.ways[leg.index]
         way.staged = True
         way.stagings += 1
+        way.present_tokens = leg.computed
         if rules.mode == PUSH_CHUNKS:
+            way.moved_tokens = way.present_tokens
             run.at(start_s + rules.message_s, PREALLOCATED, leg.index, mark=way.stagings)
         else:
-            _send(run, way, way.prompt - 1 if rules.mode == PULL else way.prompt, start_s)
+            tokens = way.prompt - 1 if rules.mode == PULL else way.prompt
+            _send(run, way, tokens - way.present_tokens, start_s)
     side.newly_staged.clear()
 
 
@@ -114,7 +123,7 @@ def preallocated(run: Run, way: Way, event: Event, now: float) -> None:
     if not way.staged or way.stagings != event.mark:
         return  # that decode replica is lost
     way.prefill_sent = True
-    run.replicas[way.sender.replica].enter(way.sender, now, next(run.entries), remote=False)
+    fetch.begin(run, way, way.sender, run.replicas[way.sender.replica], now)
 
 
 def computed(run: Run, way: Way, event: Event, now: float) -> None:
@@ -134,13 +143,20 @@ def _send_on(run: Run, way: Way, now: float) -> None:
     tokens = way.computed_tokens
     if tokens < way.prompt:
         tokens -= tokens % run.rules.hand_off.chunk_tokens
-    if tokens > way.moved_tokens:
+    if tokens > way.moved_tokens or tokens == way.prompt:
         _send(run, way, tokens - way.moved_tokens, now)
 
 
 def _send(run: Run, way: Way, tokens: int, start_s: float) -> None:
+    """Of no tokens at all nothing but word is sent."""
     size = tokens * run.rules.hand_off.bytes_per_token
-    latency_s, alone = transfer_parts(run.table, size)
+    if run.drive is not None and tokens > 0:
+        first = way.moved_tokens if run.rules.hand_off.mode == PUSH_CHUNKS else way.present_tokens
+        latency_s, alone = run.drive.transfer(way.sender, way.decode, first, tokens)
+    else:
+        latency_s, alone = transfer_parts(run.table, size)
+    if tokens == 0:
+        latency_s = 0.0
     decode = way.decode.replica - len(run.prefill.replicas)
     way.transfer = Transfer(way.decode.index, size, alone, run.links.paths[way.sender.replica][decode])
     way.transfer_tokens = tokens
@@ -149,13 +165,25 @@ def _send(run: Run, way: Way, tokens: int, start_s: float) -> None:
 
 
 def joins(run: Run, way: Way, transfer: Transfer | None, now: float) -> None:
-    if transfer is not None and way.transfer is transfer:  # not given up in the meantime
+    if transfer is None or way.transfer is not transfer:
+        return  # given up in the meantime
+    if way.transfer_tokens > 0:
         run.links.join(transfer, now)
+    else:
+        _arrived(run, transfer, now)
 
 
 def ends(run: Run, transfer: Transfer, now: float) -> None:
-    way = run.ways[transfer.request]
     run.links.leave(transfer, now)
+    if run.ways[transfer.request].fetching:
+        fetch.is_over(run, run.ways[transfer.request], now)
+    else:
+        _arrived(run, transfer, now)
+
+
+def _arrived(run: Run, transfer: Transfer, now: float) -> None:
+    """What was sent of a KV cache is on the decode side."""
+    way = run.ways[transfer.request]
     way.transfer = None
     way.moved_bytes += transfer.bytes
     if run.rules.hand_off.mode == PUSH_CHUNKS:
@@ -176,41 +204,52 @@ def _is_ready(run: Run, way: Way, now: float) -> None:
     leg, replica = way.decode, run.replicas[way.decode.replica]
     side = replica.side
     side.staged.remove(leg)
+    leg.computed = leg.known - 1
     if leg.generated == leg.output:  # push: its only token came with the KV cache
         leg.finished = True
-        replica.engine.free += leg.blocks
+        if replica.engine.cache:
+            replica.engine.cache.learn(leg.index, leg.computed)
+        _release(replica, leg, now)
         replica.engine.shut = False
         if replica.engine.profile.admission == RESERVES:
             replica.engine.set_aside -= whole_future(replica.engine, leg)
         del side.committed[leg.index]
-        leg.blocks = 0
         replica.outstanding_tokens -= way.prompt + way.output
+        close(replica, leg)
         run.is_over(now)
     else:
-        leg.computed = leg.known - 1
+        prefill_is_done(replica, leg)
         side.ready.append(leg)
     replica.wake(now, leg)
 
 
 def _free_prefill_blocks(run: Run, way: Way, now: float) -> None:
-    if way.prefill is not None and way.prefill.held:
+    if way.prefill is not None and way.prefill.keeps:
         replica = run.replicas[way.prefill.replica]
-        replica.engine.free += way.prefill.held
         replica.engine.shut = False
         if replica.engine.profile.admission == RESERVES:
-            replica.engine.set_aside -= way.prefill.held
-        way.prefill.held = 0
+            replica.engine.set_aside -= way.prefill.blocks
+        _release(replica, way.prefill, now)
+        way.prefill.keeps = False
         replica.wake(now, way.prefill)
+
+
+def _release(replica: ReferenceReplica, leg: Leg, now: float) -> None:
+    """A leg's blocks come free at a time that is no schedule's."""
+    before = replica.engine.free
+    release(replica.engine, leg)
+    replica.held.give_up(now, replica.engine.free - before)
 
 
 def lease_ends(run: Run, way: Way, now: float) -> None:
     """Pull: unless somebody is pulling them, the blocks on the prefill side are given to others."""
-    if way.sender.held == 0 or way.staged:
+    if not way.sender.keeps or way.staged:
         return
     _free_prefill_blocks(run, way, now)
     way.lost_kv += 1
     if way.decode.remote:  # in a queue: from now on like any other request there
         way.decode.remote = False
+        way.decode.tells = True
         _compute_locally(way)
         run.replicas[way.decode.replica].wake(now, way.decode)
 
@@ -221,6 +260,7 @@ def lost(run: Run, replica: ReferenceReplica, now: float, *, last_step_is_over: 
     if not last_step_is_over and replica.end_s > now:
         run.at(replica.end_s, LOST, replica.number, again=True)
         return
+    replica.held.hold(now, 0, 0)
     for step in replica.steps[len(replica.steps) - replica.lag :]:
         deliver(replica.engine, replica.side, step.batch)
     message_s = run.rules.hand_off.message_s
@@ -239,13 +279,15 @@ def _give_up(run: Run, replica: ReferenceReplica, way: Way, now: float) -> bool:
         way.abandoned = True
         way.sender.keeps_blocks = False
         _free_prefill_blocks(run, way, now)
-    if way.transfer is not None:
+    if way.transfer is not None and not (way.fetching and way.prefill is not None):
         if way.transfer in run.links.active:
             run.links.leave(way.transfer, now)
-        way.transfer = None
+        way.transfer, way.fetching = None, False
     if leg in replica.engine.running or leg in replica.side.ready or way.abandoned:
         way.lost_kv += 1
     way.staged = leg.remote = leg.queued = leg.mid_prefill = False
-    leg.computed = leg.blocks = 0
+    leg.computed = leg.blocks = leg.drafts = leg.ahead = 0
+    leg.fetched_from = leg.fetched_to = 0
+    strike(leg)
     leg.replica = -1
     return remote

@@ -43,6 +43,7 @@ class Link:
     busy_s: float = 0.0
     bytes: float = 0.0
     transfers: int = 0
+    peak_bytes_per_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class ReferenceLinks:
 
     links: list[Link]
     paths: tuple[tuple[tuple[int, ...], ...], ...]  # by prefill and decode replica
+    from_prefix_pool: tuple[int, ...]
     active: list[Transfer] = field(default_factory=list)
 
     def next_end(self) -> Transfer | None:
@@ -102,6 +104,8 @@ class ReferenceLinks:
                 for position in transfer.path:
                     free[position] -= rate
             without = [transfer for transfer in without if transfer not in chosen]
+        for link, left in zip(self.links, free, strict=True):
+            link.peak_bytes_per_s = max(link.peak_bytes_per_s, link.capacity_bytes_per_s - left)
 
 
 def _set_rate(transfer: Transfer, rate_bytes_per_s: float, now: float) -> None:
@@ -115,4 +119,5 @@ def _set_rate(transfer: Transfer, rate_bytes_per_s: float, now: float) -> None:
 
 def links_of(topology: Topology) -> ReferenceLinks:
     pairs = zip(topology.names, topology.bytes_per_s, strict=True)
-    return ReferenceLinks([Link(name, capacity) for name, capacity in pairs], topology.paths)
+    links = [Link(name, capacity) for name, capacity in pairs]
+    return ReferenceLinks(links, topology.paths, topology.from_prefix_pool)

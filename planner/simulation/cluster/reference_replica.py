@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from planner.simulation.cluster.deployment import Replica
 from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
 from planner.simulation.gaps import GAP_BINS, gap_bin
+from planner.simulation.held import Held
 from planner.simulation.kernel.step_time import step_seconds
 from planner.simulation.outcome import DECODE, MIXED, PREFILL
 from planner.simulation.profile import RESERVES
 from planner.simulation.reference import features
-from planner.simulation.reference_requests import Batch, Engine, Request, Row, enqueue, note_time
+from planner.simulation.reference_requests import (
+    Batch,
+    Engine,
+    Request,
+    Row,
+    arrive,
+    enqueue,
+    note_time,
+    release,
+)
 from planner.simulation.reference_schedule import schedule
 
 
@@ -25,12 +36,18 @@ from planner.simulation.reference_schedule import schedule
 class Leg(Request):
     """One side's part in a request. A prefill leg has a single output token. A decode leg that takes over a hand-off
     has one known token beyond what it gets (pull: the prompt's last, so its prompt is one shorter and its outputs
-    are one more; otherwise the first output), which makes its first row an ordinary decode."""
+    are one more, and coins of drafts count from it, too; otherwise the first output), which makes its first row an
+    ordinary decode, or with drafts one that is padded."""
 
     prefill_side: bool = False
     keeps_blocks: bool = False  # prefill side: after it is finished, until they were transferred
-    held: int = 0  # blocks kept so
+    keeps: bool = False  # it does so now
     finished: bool = False
+    tells: bool = False  # its first token here will mean that its prompt is computed
+    booked_tokens: int = 0  # this and the following: its part in the router's accounts, see reference_pool
+    booked_blocks: int = 0
+    ahead_tokens: int = 0
+    ahead_pairs: int = 0
     queued: bool = False  # counted in its replica's queue until its first step
     entry: int = -1
     replica: int = -1
@@ -48,6 +65,8 @@ class Leg(Request):
 class Step:
     batch: Batch
     free_blocks: int
+    running: int
+    waiting: int
     scheduled_s: float
     finishing: int  # rows with a last token
     start_s: float = 0.0
@@ -65,6 +84,17 @@ class Turn:
     staged: list[Request]
 
 
+class Drive(Protocol):
+    """Where steps and hand-offs really happen (planner.verification): then nothing of them is predicted."""
+
+    def step(self, replica: int, rows: list[Row]) -> float:
+        """Runs a batch on the replica of this number, prefill replicas first; seconds."""
+
+    def transfer(self, sender: Leg, receiver: Leg, first_token: int, tokens: int) -> tuple[float, float]:
+        """Moves the KV cache of these tokens of a prompt between the legs' replicas, alone: latency [s] and bytes
+        per second."""
+
+
 @dataclass(slots=True)
 class ReferenceReplica:
     number: int  # prefill replicas first
@@ -80,6 +110,10 @@ class ReferenceReplica:
     end_before_s: float = 0.0
     steps: list[Step] = field(default_factory=list)
     outstanding_tokens: int = 0  # for the router
+    prefill_tokens: int = 0  # this and the following: see reference_pool
+    active_blocks: int = 0
+    ahead_tokens: int = 0
+    ahead_pairs: int = 0
     queued: int = 0  # sent here, without a first step
     queued_tokens: int = 0
     sent: int = 0
@@ -91,6 +125,8 @@ class ReferenceReplica:
     uncovered_steps: int = 0
     peak_running: int = 0
     least_free: int = 0
+    held: Held = field(default_factory=Held)
+    drive: Drive | None = None
 
     @property
     def lag(self) -> int:
@@ -99,6 +135,7 @@ class ReferenceReplica:
     def enter(self, leg: Leg, now: float, entry: int, *, remote: bool) -> None:
         """A request joins the queue; a sleeping replica wakes."""
         leg.remote = remote
+        leg.tells = not remote
         leg.entry, leg.entered_s, leg.rest_s = entry, now, 0.0
         enqueue(self.engine, leg)
         leg.seen_waiting = len(self.engine.waiting)
@@ -122,16 +159,18 @@ class ReferenceReplica:
         engine, side = self.engine, self.side
         self.scheduled_s = now
         if not (engine.running or engine.waiting or side.ready):
+            self._hold(now)
             self.resting = True
             self._sleep()
             return None
         outstanding = self.steps[-1].finishing if self.lag and self.steps else 0
         batch = schedule(engine)
         finishing = sum(row.emits and _is_last(row.request) for row in batch.rows)
-        step = Step(batch, engine.free, now, finishing)
+        step = Step(batch, engine.free, len(engine.running), len(engine.waiting), now, finishing)
         self.steps.append(step)
         self.peak_running = max(self.peak_running, len(engine.running))
         self.least_free = min(self.least_free, engine.free)
+        self._hold(now)
         self._time(step)
         note_time(engine, batch, step.seconds)
         for row in batch.rows:
@@ -143,6 +182,9 @@ class ReferenceReplica:
             self._sleep()
         return Turn(step.start_s, step.end_s, batch.rows, side.newly_staged)
 
+    def _hold(self, now: float) -> None:
+        self.held.hold(now, self.engine.profile.num_blocks - self.engine.free, len(self.engine.running))
+
     def _sleep(self) -> None:
         self.asleep = True
         self.next_s = math.inf
@@ -150,8 +192,11 @@ class ReferenceReplica:
     def _time(self, step: Step) -> None:
         step.start_s = max(step.scheduled_s, self.end_s)
         if step.batch.rows:
-            seconds, covered = step_seconds(self.of.step_time, *features(step.batch.rows))
-            step.seconds = seconds = seconds + self.of.host_gap_s
+            if self.drive is not None:
+                seconds, covered = self.drive.step(self.number, step.batch.rows), True
+            else:
+                seconds, covered = step_seconds(self.of.step_time, *features(step.batch.rows))
+            step.seconds = seconds = seconds + self.of.gap_s
             kind = _kind(step.batch.rows)
             self.step_counts[kind] += 1
             self.step_busy_s[kind] += seconds
@@ -160,6 +205,10 @@ class ReferenceReplica:
                 self.uncovered_s += seconds
                 self.uncovered_steps += 1
         step.end_s = step.start_s + step.seconds
+        if step.batch.rows:
+            rows = step.batch.rows
+            tokens, emitted = sum(row.tokens for row in rows), sum(row.emitted for row in rows)
+            self.held.note_step(step.start_s, step.end_s, tokens, emitted)
         self.end_before_s = self.end_s
         self.end_s = step.end_s
 
@@ -192,24 +241,25 @@ def deliver(engine: Engine, side: ReferenceDecodeSide, batch: Batch) -> None:
             continue
         leg = row.request
         assert isinstance(leg, Leg)  # noqa: S101  for the type checker
-        leg.in_flight -= 1
+        arrive(engine, row)
         if leg.prefill_side and leg not in engine.running:
+            leg.generated -= 1
             leg.first_token_s = (
                 -1.0
             )  # preempted after its last chunk: its KV cache is gone, it is computed again
             continue
-        leg.generated += 1
+        if engine.cache and leg in engine.running:
+            engine.cache.learn(leg.index, leg.computed - leg.in_flight)
         if leg.generated == leg.output:
             leg.finished = True
             engine.shut = False
             (engine.running if leg in engine.running else engine.waiting).remove(leg)
             if leg.keeps_blocks:
-                leg.held = leg.blocks
+                leg.keeps = True
                 if engine.profile.admission == RESERVES:
-                    engine.set_aside += leg.held
+                    engine.set_aside += leg.blocks
             else:
-                engine.free += leg.blocks
-            leg.blocks = 0
+                release(engine, leg)
             side.committed.pop(leg.index, None)
 
 

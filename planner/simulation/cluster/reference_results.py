@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from planner.simulation.arrays import Floats, Ints
-from planner.simulation.cluster.outcome import LinkUse, ReplicaUse
+from planner.simulation.cluster.outcome import LinkUse, PrefixPoolUse, ReplicaUse
 from planner.simulation.cluster.reference_links import Link
+from planner.simulation.cluster.reference_prefix_pool import PrefixStore
 from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica
 from planner.simulation.cluster.reference_run import Run
-from planner.simulation.cluster.results import NOT_JUDGED, Legs, Raw
+from planner.simulation.cluster.results import Legs, Raw
 from planner.simulation.outcome import StepRecord
+from planner.simulation.saturation import NO_LOAD
 
 
 def raw_of(run: Run, *, record_steps: bool) -> Raw:
@@ -26,7 +28,11 @@ def raw_of(run: Run, *, record_steps: bool) -> Raw:
         kv_ready_s=_floats([way.kv_ready_s for way in ways]),
         moved_bytes=_floats([way.moved_bytes for way in ways]),
         lost_kv=_ints([way.lost_kv for way in ways]),
+        present_tokens=_ints([way.present_tokens for way in ways]),
+        fetch_s=_floats([way.fetch_s for way in ways]),
+        pool=None if run.store is None else _pool_use(run.store),
         uses=[_use(replica, record_steps=record_steps) for replica in run.replicas],
+        held=[replica.held for replica in run.replicas],
         links=tuple(_link(link) for link in run.links.links),
     )
 
@@ -44,7 +50,14 @@ def _legs(legs: list[Leg]) -> Legs:
         chunks_s=_floats([leg.chunks_s for leg in legs]),
         max_gap_s=_floats([leg.max_gap_s for leg in legs]),
         preemptions=_ints([leg.preemptions for leg in legs]),
+        hit_tokens=_ints([leg.hit_tokens for leg in legs]),
+        rehit_tokens=_ints([leg.rehit_tokens for leg in legs]),
+        pool_hit_tokens=_ints([leg.pool_hit_tokens for leg in legs]),
     )
+
+
+def _pool_use(store: PrefixStore) -> PrefixPoolUse:
+    return PrefixPoolUse(store.size, store.stored, store.evicted)
 
 
 def _use(replica: ReferenceReplica, *, record_steps: bool) -> ReplicaUse:
@@ -64,7 +77,12 @@ def _use(replica: ReferenceReplica, *, record_steps: bool) -> ReplicaUse:
         uncovered_steps=replica.uncovered_steps,
         last_end_s=replica.end_s,
         requests=replica.sent,
-        load=NOT_JUDGED,
+        load=NO_LOAD,
+        kv_blocks=replica.engine.profile.num_blocks,
+        kv_block_s=0.0,
+        verifications=sum(row.emits and row.drafts > 0 and not row.padded for row in rows),
+        draft_tokens=sum(row.drafts for row in rows if row.emits and not row.padded),
+        accepted_tokens=sum(row.drafts - row.rejected for row in rows if row.emits),
         record=_record(replica) if record_steps else None,
     )
 
@@ -81,6 +99,8 @@ def _record(replica: ReferenceReplica) -> StepRecord:
         preempted_offsets=_offsets([len(step.batch.preempted) for step in steps]),
         preempted=_ints([request.index for step in steps for request in step.batch.preempted]),
         free_blocks=_ints([step.free_blocks for step in steps]),
+        running=_ints([step.running for step in steps]),
+        waiting=_ints([step.waiting for step in steps]),
         scheduled_s=_floats([step.scheduled_s for step in steps]),
         start_s=_floats([step.start_s for step in steps]),
         end_s=_floats([step.end_s for step in steps]),
@@ -88,7 +108,14 @@ def _record(replica: ReferenceReplica) -> StepRecord:
 
 
 def _link(link: Link) -> LinkUse:
-    return LinkUse(link.name, link.capacity_bytes_per_s, link.bytes, link.busy_s, link.transfers)
+    return LinkUse(
+        link.name,
+        link.capacity_bytes_per_s,
+        link.bytes,
+        link.busy_s,
+        link.transfers,
+        link.peak_bytes_per_s,
+    )
 
 
 def _ints(values: list[int]) -> Ints:

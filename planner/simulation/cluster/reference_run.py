@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
 
 from calibration.transfer import TransferArrays
 from planner.simulation.cluster.deployment import AFTER_PREFILL, PULL, Replica
@@ -15,9 +18,13 @@ from planner.simulation.cluster.order import ARRIVAL, SERVED
 from planner.simulation.cluster.reference_decode_side import ReferenceDecodeSide
 from planner.simulation.cluster.reference_links import ReferenceLinks, Transfer, links_of
 from planner.simulation.cluster.reference_pool import Pool
-from planner.simulation.cluster.reference_replica import Leg, ReferenceReplica
-from planner.simulation.cluster.rules import Rules
+from planner.simulation.cluster.reference_prefix_pool import PrefixStore
+from planner.simulation.cluster.reference_replica import Drive, Leg, ReferenceReplica
+from planner.simulation.cluster.rules import Rules, speculating_profile
 from planner.simulation.cluster.workload import Requests
+from planner.simulation.held import Held
+from planner.simulation.luck import keys_of
+from planner.simulation.reference_prefix import PrefixCache
 from planner.simulation.reference_requests import Engine
 
 
@@ -31,7 +38,7 @@ class Event(NamedTuple):
     tokens: int = 0  # COMPUTED: of the prompt, up to here
     mark: int = 0  # COMPUTED: preemptions of the prefill leg when scheduled; PREALLOCATED: which staging
     transfer: Transfer | None = None  # JOINS
-    again: bool = False  # HANDED_OVER, LOST: the second time, see there
+    again: bool = False  # HANDED_OVER, LOST: the second time, see there; PREFILLED: by the prefill pool
     remote: bool = True  # HANDED_OVER again: its KV cache is, or will be, on the prefill side
 
 
@@ -45,6 +52,10 @@ class Way:
     prefill: Leg | None = None
     arrival_s: float = -1.0
     refusal: int = SERVED
+    ttft_limit_s: float = math.inf
+    fetching: bool = False  # what is on its way comes from the prefix pool
+    fetch_start_s: float = 0.0
+    fetch_s: float = 0.0
     prefill_sent: bool = False  # push: word of the decode side's blocks has reached the prefill side
     abandoned: bool = False  # push: its decode replica was lost after that
     prefill_over: bool = False  # and the router knows
@@ -57,6 +68,7 @@ class Way:
     transfer_start_s: float = -1.0
     kv_ready_s: float = -1.0
     moved_bytes: float = 0.0
+    present_tokens: int = 0  # of the prompt, were on the decode side when it was staged there
     lost_kv: int = 0
 
     @property
@@ -74,11 +86,13 @@ class Run:
     decode: Pool
     links: ReferenceLinks
     table: TransferArrays
+    store: PrefixStore | None = None
     events: list[Event] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     entries: Iterator[int] = field(default_factory=itertools.count)
     sent: int = 0  # closed loop: how many requests the clients have begun
     over: int = 0  # finished or turned away
+    drive: Drive | None = None
 
     @property
     def replicas(self) -> list[ReferenceReplica]:
@@ -113,7 +127,7 @@ class Run:
             self.sent += 1
 
 
-def build(requests: Requests, rules: Rules) -> Run:
+def build(requests: Requests, rules: Rules, bin_s: float = 0.0, drive: Drive | None = None) -> Run:
     columns = zip(
         requests.order_s.tolist(),
         requests.prompt_tokens.tolist(),
@@ -121,45 +135,80 @@ def build(requests: Requests, rules: Rules) -> Run:
         requests.max_tokens.tolist(),
         requests.priority.tolist(),
         requests.handed_over.tolist(),
+        requests.assumed_blocks.tolist(),
+        requests.ttft_limit_s.tolist(),
         strict=True,
     )
-    return Run(
+    ids, offsets = requests.prefix.ids.tolist(), requests.prefix.offsets.tolist()
+    shared = [ids[start:stop] for start, stop in itertools.pairwise(offsets)]
+    block_tokens = requests.prefix.block_tokens
+    ways = [_way(rules, i, block_tokens, *values) for i, values in enumerate(columns)]
+    keys = keys_of(speculating_profile(rules).luck_seed, np.arange(len(ways))).tolist()
+    for way, key in zip(ways, keys, strict=True):
+        way.decode.luck = key
+    run = Run(
         rules=rules,
-        ways=[_way(rules, i, *values) for i, values in enumerate(columns)],
-        prefill=_pool(rules, rules.prefill, rules.prefill_router, first=0),
-        decode=_pool(rules, rules.decode, rules.decode_router, first=len(rules.prefill)),
+        ways=ways,
+        prefill=_pool(rules, rules.prefill, rules.prefill_router, shared, first=0, bin_s=bin_s),
+        decode=_pool(rules, rules.decode, rules.decode_router, shared, first=len(rules.prefill), bin_s=bin_s),
         links=links_of(topology_of(rules)),
         table=rules.network.table.arrays(),
+        store=PrefixStore(rules.prefix_pool, shared) if rules.prefix_pool else None,
+        drive=drive,
     )
+    for replica in run.replicas:
+        replica.drive = drive
+    return run
 
 
-def _pool(rules: Rules, replicas: tuple[Replica, ...], router: str, *, first: int) -> Pool:
-    return Pool([_replica(of, rules, number) for number, of in enumerate(replicas, first)], router)
+def _pool(
+    rules: Rules,
+    replicas: tuple[Replica, ...],
+    router: str,
+    shared: list[list[int]],
+    *,
+    first: int,
+    bin_s: float,
+) -> Pool:
+    numbered = enumerate(replicas, first)
+    made = [_replica(of, rules, shared, number, bin_s) for number, of in numbered]
+    return Pool(made, router, rules.overlap_weight)
 
 
-def _replica(of: Replica, rules: Rules, number: int) -> ReferenceReplica:
+def _replica(
+    of: Replica, rules: Rules, shared: list[list[int]], number: int, bin_s: float
+) -> ReferenceReplica:
     side = ReferenceDecodeSide(rules.hand_off)
-    profile = of.knobs.profile
-    engine = Engine(profile, profile.num_blocks, ratio=profile.ratio, decode_side=side)
-    return ReferenceReplica(number, of, engine, side, least_free=engine.free)
+    profile = rules.profile_of(of)
+    cache = PrefixCache(profile.num_blocks, profile.block_size, shared) if profile.caching else None
+    engine = Engine(profile, profile.num_blocks, ratio=profile.ratio, decode_side=side, cache=cache)
+    held = Held.from_start(bin_s)
+    return ReferenceReplica(number, of, engine, side, least_free=engine.free, held=held)
 
 
 def _way(
     rules: Rules,
     i: int,
+    block_tokens: int,
     order_s: float,
     prompt: int,
     output: int,
     limit: int,
     priority: int,
     handed_over: bool,
+    assumed_blocks: int,
+    ttft_limit_s: float,
 ) -> Way:
+    assumed = assumed_blocks * block_tokens
     if not handed_over:
-        return Way(prompt, output, Leg(i, order_s, prompt, output, priority, i, limit))
+        leg = Leg(i, order_s, prompt, output, priority, i, limit, assumed)
+        return Way(prompt, output, leg, ttft_limit_s=ttft_limit_s)
     keeps_blocks = rules.hand_off.mode != AFTER_PREFILL or output > 1
-    prefill = Leg(i, order_s, prompt, 1, priority, i, prefill_side=True, keeps_blocks=keeps_blocks)
+    prefill = Leg(
+        i, order_s, prompt, 1, priority, i, 1, assumed, prefill_side=True, keeps_blocks=keeps_blocks
+    )
     if rules.hand_off.mode == PULL:
         decode = Leg(i, order_s, prompt - 1, output + 1, priority, i, limit + 1, generated=1)
     else:
         decode = Leg(i, order_s, prompt, output, priority, i, limit, generated=1)
-    return Way(prompt, output, decode, prefill)
+    return Way(prompt, output, decode, prefill, ttft_limit_s=ttft_limit_s)

@@ -37,6 +37,7 @@ def simulate(
     max_tokens: Ints | None = None,
     prefix: PrefixBlocks | None = None,
     assumed_hit_share: float = 0.0,
+    bin_s: float = 0.0,
 ) -> Outcome:
     """Run the workload to its end; parameters and errors as in `reference.simulate`."""
     check_clock(clock, step_time)
@@ -45,7 +46,14 @@ def simulate(
         arrival_s, prompt_tokens, output_tokens, priority, profile, tie, max_tokens, prefix, assumed_hit_share
     )
     advance = ADVANCE[profile.assembler]
-    state = build(workload, profile, count_steps=clock == "steps", record=record_steps, host_gap_s=host_gap_s)
+    state = build(
+        workload,
+        profile,
+        count_steps=clock == "steps",
+        record=record_steps,
+        host_gap_s=host_gap_s,
+        bin_s=bin_s,
+    )
     model = constant_model(0.0) if step_time is None else step_time
     recorder = Recorder()
     status = RECORD_FULL

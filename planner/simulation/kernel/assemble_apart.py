@@ -11,8 +11,9 @@ from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.decode_side import may_take_blocks
 from planner.simulation.kernel.decodes import count_decodes, make_room, serve_decodes, unserved_blocks
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head, take_from_queue
+from planner.simulation.kernel.records import LOOSE, REMOTE
 from planner.simulation.kernel.rows import add_row, collect_loose
-from planner.simulation.kernel.state import LOOSE, REMOTE, State
+from planner.simulation.kernel.state import State
 
 
 @compiled
@@ -68,7 +69,7 @@ def queue_is_shut(state: State) -> bool:
     if knobs.time_share < 1.0:
         return False  # passing time opens it
     if state.requests[queue_head(state)].state == REMOTE:
-        return not may_take_blocks(state, queue_head(state))
+        return not may_take_blocks(state, queue_head(state), 0)
     left = knobs.budget - min(now.steady, knobs.decode_quota)
     if now.running >= knobs.seats or left <= 0:
         return True

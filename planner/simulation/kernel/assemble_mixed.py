@@ -15,8 +15,10 @@ from planner.simulation.kernel.decode_side import may_take_blocks, seat_ready, t
 from planner.simulation.kernel.preempt import preempt, victim
 from planner.simulation.kernel.prefix import learn, look_up, take_hits
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head
+from planner.simulation.kernel.records import EXHAUSTED, LOOSE, NO_CAP, REMOTE, STEADY
 from planner.simulation.kernel.rows import add_row, collect_loose
-from planner.simulation.kernel.state import EXHAUSTED, LOOSE, NO_CAP, REMOTE, STEADY, State
+from planner.simulation.kernel.speculation import first_row, is_unaware, missing_blocks
+from planner.simulation.kernel.state import State
 
 
 @compiled
@@ -33,7 +35,7 @@ def assemble_mixed(state: State) -> None:
     now.rows = 0
     now.learned = 0
     now.preempted = 0
-    continued = _brief_pass(state, cap, defer)
+    continued = _brief_pass(state, cap, defer) if knobs.drafts == 0 else -1
     if continued < 0:
         continued = _full_pass(state, cap, defer)
     now.admitted = now.rows
@@ -41,10 +43,13 @@ def assemble_mixed(state: State) -> None:
         learn(state)
     admitted_prefill = False
     if now.preempted == 0:
+        waits = False
         if now.ready > 0:
-            seat_ready(state)
-        if now.waiting > 0:
-            admitted_prefill = _waiting_pass(state, cap, defer)
+            waits = seat_ready(state, cap, continued)
+            if knobs.caching != 0:
+                learn(state)
+        if now.waiting > 0 and not waits:
+            admitted_prefill = _waiting_pass(state, cap, defer, continued)
         if not defer:
             now.capacity_bound = 1 if now.waiting > 0 else 0
     if now.rows + now.steady > 0:
@@ -124,15 +129,22 @@ def _full_pass(state: State, cap: int, defer: bool) -> int:
     while position >= 0 and now.budget > 0:
         request = requests[position]
         following = request.next
-        idle = request.state == EXHAUSTED or (defer and request.state == LOOSE and request.mid_prefill != 0)
+        idle = (request.state == EXHAUSTED and not is_unaware(state, position)) or (
+            defer and request.state == LOOSE and request.mid_prefill != 0
+        )
         if idle:
             position = following
             continue
         steady = request.state == STEADY
         cached = context_of(request, now.tick) if steady else request.computed
         want = 1 if steady else request.prompt + request.emitted - cached
+        if knobs.drafts != 0:
+            want += state.drafts[position].drafts
         take = min(want, cap, now.budget)
-        need = blocks_for(cached + take, knobs.block_size) - blocks_for(cached, knobs.block_size)
+        if knobs.drafts != 0:
+            need = missing_blocks(state, position, take)
+        else:
+            need = blocks_for(cached + take, knobs.block_size) - blocks_for(cached, knobs.block_size)
         lost = False
         while need > now.free and not lost:
             worst = victim(state)
@@ -146,6 +158,8 @@ def _full_pass(state: State, cap: int, defer: bool) -> int:
             continue
         now.free -= need
         now.budget -= take
+        if knobs.drafts != 0:
+            state.drafts[position].held += need
         if steady:
             request.stamp = now.schedules
             request.take = take
@@ -168,47 +182,54 @@ def queue_is_shut(state: State) -> bool:
     if now.running >= knobs.seats or now.steady == knobs.budget:
         return True
     request = state.requests[queue_head(state)]
+    # others may hold its shared blocks: they are not asked of the pool
+    most_hits = state.prefix[queue_head(state)].shared if knobs.caching != 0 else 0
     if request.state == REMOTE:
-        return not may_take_blocks(state, queue_head(state))
+        return not may_take_blocks(state, queue_head(state), most_hits)
     needed = blocks_for(request.prompt + request.emitted, knobs.block_size) + knobs.watermark_blocks
-    if knobs.caching != 0:
-        needed -= state.prefix[
-            queue_head(state)
-        ].shared  # others may hold them: they are not asked of the pool
-    return bool(needed > now.free)
+    return bool(needed - most_hits > now.free)
 
 
 @compiled
-def _waiting_pass(state: State, cap: int, defer: bool) -> bool:
+def _waiting_pass(state: State, cap: int, defer: bool, continued: int) -> bool:
     """Admit from the head of the queue, no overtaking. True when a prompt (or recompute) of more than one token
-    was admitted."""
+    was admitted. `continued`: running requests in the middle of one that got tokens."""
     now, knobs = state.now[0], state.knobs[0]
     admitted_prefill = False
     while now.waiting > 0 and now.budget > 0 and now.running < knobs.seats:
         position = queue_head(state)
         request = state.requests[position]
-        if request.state == REMOTE:
-            if not may_take_blocks(state, position):
-                break
-            take_blocks(state, position)
-            continue
-        known = request.prompt + request.emitted
         cached = live = 0
         if knobs.caching != 0:
             look_up(state, position)
             cached, live = now.hit_tokens, now.live_hits
+        if request.state == REMOTE:
+            if not may_take_blocks(state, position, live):
+                break
+            take_blocks(state, position)
+            continue
+        known = request.prompt + request.emitted
         want = known - cached
         if defer and want > 1:
             break
         watermark = knobs.watermark_blocks if now.running > 0 else 0
-        if blocks_for(known, knobs.block_size) - live + watermark > now.free:
+        take = min(want, cap, now.budget)
+        reach = cached + take
+        if knobs.drafts != 0:
+            take = first_row(state, want, now.admitted > 0 or cached > 0, cap, continued)
+            if take > now.budget:
+                break
+            reach = cached + take + knobs.lookahead
+        if blocks_for(max(known, reach), knobs.block_size) - live + watermark > now.free:
             break
         pop_queue(state)
         append_running(state, position)
         request.state = LOOSE
-        take = min(want, cap, now.budget)
         held = take_hits(state, position) if knobs.caching != 0 else 0
-        now.free -= blocks_for(cached + take, knobs.block_size) - held
+        blocks = blocks_for(reach, knobs.block_size)
+        now.free -= blocks - held
+        if knobs.drafts != 0:
+            state.drafts[position].held = blocks
         now.budget -= take
         add_row(state, position, take)
         if knobs.caching != 0:

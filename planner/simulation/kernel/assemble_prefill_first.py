@@ -12,8 +12,9 @@ from planner.simulation.kernel.decode_side import may_take_blocks
 from planner.simulation.kernel.decodes import count_decodes, new_blocks, serve_all, serve_decodes
 from planner.simulation.kernel.preempt import preempt
 from planner.simulation.kernel.queue import append_running, pop_queue, queue_head
+from planner.simulation.kernel.records import LOOSE, REMOTE, STEADY
 from planner.simulation.kernel.rows import add_row, collect_loose
-from planner.simulation.kernel.state import LOOSE, REMOTE, STEADY, State
+from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import emitted_of
 from planner.simulation.profile import MOST_ESTIMATED, STEPS_AHEAD
 
@@ -58,7 +59,7 @@ def queue_is_shut(state: State) -> bool:
     """While only decodes run and nobody leaves: can the head of the queue not be admitted, now or later?"""
     now, knobs = state.now[0], state.knobs[0]
     if state.requests[queue_head(state)].state == REMOTE:
-        return not may_take_blocks(state, queue_head(state))
+        return not may_take_blocks(state, queue_head(state), 0)
     if knobs.estimates != 0:
         return bool(now.shut != 0)
     if now.running >= knobs.seats:
@@ -169,7 +170,10 @@ def _estimated_prompts(state: State) -> None:
             now.shut = 1 if now.running > 0 else 0
             return
         promised = min(request.limit, MOST_ESTIMATED)
-        is_cut = blocks_for(take, page) * page > budget
+        pages = blocks_for(take, page) * page
+        if knobs.chunked == 0 and now.rows > 0 and pages >= budget:
+            return
+        is_cut = knobs.chunked != 0 and pages > budget
         if is_cut:
             take = budget // page * page
             promised = 0

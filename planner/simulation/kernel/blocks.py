@@ -9,7 +9,7 @@ and a decode-only step takes `crossings[phase]` blocks from the pool without loo
 from __future__ import annotations
 
 from planner.simulation.kernel.compiled import inlined
-from planner.simulation.kernel.state import EXHAUSTED, LOOSE, STEADY, Record
+from planner.simulation.kernel.records import EXHAUSTED, LOOSE, STEADY, Record
 
 
 @inlined

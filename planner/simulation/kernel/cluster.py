@@ -12,7 +12,14 @@ import numpy as np
 
 from calibration.steptime.scalar import constant_model
 from planner.simulation.arrays import Floats, Ints
-from planner.simulation.cluster.deployment import Aggregated, Deployment, Loss, QueueLimit, pool
+from planner.simulation.cluster.deployment import (
+    Aggregated,
+    Deployment,
+    Loss,
+    QueueLimit,
+    RequestClass,
+    pool,
+)
 from planner.simulation.cluster.outcome import ClusterOutcome
 from planner.simulation.cluster.results import finish
 from planner.simulation.cluster.rules import rules_of
@@ -22,7 +29,8 @@ from planner.simulation.kernel.cluster_entries import entry_for
 from planner.simulation.kernel.cluster_results import drain, raw_of
 from planner.simulation.kernel.loop import FINISHED, RECORD_FULL
 from planner.simulation.kernel.results import Recorder
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.knobs import Knobs, VllmKnobs
+from planner.simulation.prefix import PrefixBlocks
 
 WITHOUT_PAUSE = 1 << 62
 
@@ -40,12 +48,30 @@ def simulate(
     losses: Sequence[Loss] = (),
     warm_up_requests: int = 0,
     max_tokens: Ints | None = None,
+    prefix: PrefixBlocks | None = None,
+    assumed_hit_share: float = 0.0,
+    request_class: Ints | None = None,
+    classes: Sequence[RequestClass] = (),
+    ttft_limit_s: float | None = None,
     record_steps: bool = False,
+    bin_s: float = 0.0,
 ) -> ClusterOutcome:
     """Run the requests to their end; parameters and errors as in `cluster.reference.simulate`."""
-    rules = rules_of(deployment, concurrency, think_s, queue_limit, losses, warm_up_requests)
-    requests = prepare(arrival_s, prompt_tokens, output_tokens, priority, max_tokens, rules)
-    cluster = build_cluster(requests, rules, record=record_steps)
+    rules = rules_of(
+        deployment, concurrency, think_s, queue_limit, losses, warm_up_requests, classes, ttft_limit_s
+    )
+    requests = prepare(
+        arrival_s,
+        prompt_tokens,
+        output_tokens,
+        priority,
+        max_tokens,
+        rules,
+        prefix,
+        assumed_hit_share,
+        request_class,
+    )
+    cluster = build_cluster(requests, rules, record=record_steps, bin_s=bin_s)
     recorders = [Recorder() for _ in rules.replicas] if record_steps else []
     advance = entry_for(rules)
     status = RECORD_FULL
@@ -59,8 +85,8 @@ def simulate(
     return finish(raw_of(cluster, rules, recorders), requests, rules)
 
 
-def warm_up() -> None:
-    """Load or compile the kernel."""
+def warm_up(*knobs: Knobs) -> None:
+    """Load or compile the kernel for pools with the assemblers of these knobs; by default for vLLM's alone."""
     one = np.ones(1, dtype=np.int64)
-    knobs = VllmKnobs(max_num_batched_tokens=1, max_num_seqs=1, num_blocks=1)
-    simulate(np.zeros(1), one, one, None, Aggregated(pool(1, knobs, constant_model(1.0))))
+    for each in knobs or (VllmKnobs(max_num_batched_tokens=1, max_num_seqs=1, num_blocks=1),):
+        simulate(np.zeros(1), one, one, None, Aggregated(pool(1, each, constant_model(1.0))))

@@ -1,5 +1,4 @@
-"""The arrays of a cluster before its first event. Memory is O(requests): what a replica never uses of its longest
-possible queue is never touched, and costs nothing."""
+"""The arrays of a cluster before its first event. Memory is O(requests)."""
 
 from __future__ import annotations
 
@@ -10,101 +9,134 @@ from numpy.typing import NDArray
 
 from calibration.steptime.scalar import StepTimeArrays
 from planner.simulation.arrays import Ints
-from planner.simulation.cluster.deployment import AFTER_PREFILL, PULL, PUSH_CHUNKS, ROUND_ROBIN
+from planner.simulation.cluster.deployment import (
+    AFTER_PREFILL,
+    LEAST_TOKENS,
+    PREFIX_AWARE,
+    PULL,
+    PUSH_CHUNKS,
+    ROUND_ROBIN,
+)
 from planner.simulation.cluster.links import MOST_LINKS, Topology, topology_of
 from planner.simulation.cluster.order import ARRIVAL, LOST
-from planner.simulation.cluster.rules import NO_LIMIT, Rules
+from planner.simulation.cluster.rules import NO_LIMIT, Rules, speculating_profile
 from planner.simulation.cluster.workload import Requests
-from planner.simulation.gaps import GAP_BINS
-from planner.simulation.kernel.cluster_state import (
+from planner.simulation.kernel.cluster_records import (
+    AFTER_PREFILL_MODE,
     EVENT,
     LEG,
     LINK,
+    POOL,
+    POOL_ENTRY,
+    PULL_MODE,
+    PUSH_MODE,
     REPLICA,
     RUN,
     WAY,
-    Between,
-    Cluster,
-    Floats,
 )
-from planner.simulation.kernel.hand_off import AFTER_PREFILL_MODE, PULL_MODE, PUSH_MODE
+from planner.simulation.kernel.cluster_replicas import BY_PREFIX, BY_TOKENS, IN_TURN
+from planner.simulation.kernel.cluster_state import BETWEEN, Between, Cluster
+from planner.simulation.kernel.records import PREFIX, REQUEST, Records
 from planner.simulation.kernel.state import (
-    NO_REQUEST,
-    NODE,
-    NOW,
-    PEAK,
-    PREFIX,
-    RECORDED_STEPS,
-    REQUEST,
-    ROW,
-    SHARED,
-    STEP_RECORD,
-    Records,
+    STATE,
+    before_the_first,
     dense_ranks,
+    draft_records,
     knob_values,
+    place_records,
+    state_of,
 )
+from planner.simulation.kernel.step_time import MODEL, TABLE, as_floats
 
 MODES = {AFTER_PREFILL: AFTER_PREFILL_MODE, PULL: PULL_MODE, PUSH_CHUNKS: PUSH_MODE}
+ROUTERS = {"": IN_TURN, ROUND_ROBIN: IN_TURN, LEAST_TOKENS: BY_TOKENS, PREFIX_AWARE: BY_PREFIX}
 
 
-def build_cluster(requests: Requests, rules: Rules, *, record: bool) -> Cluster:
+def build_cluster(requests: Requests, rules: Rules, *, record: bool, bin_s: float = 0.0) -> Cluster:
     count, replicas = len(requests), len(rules.replicas)
     handed = requests.handed_over
     legs, by_rank, victim_rank = _legs(requests, rules, handed)
     knobs = np.concatenate([_knobs(rules, r, requests, record=record) for r in range(replicas)])
-    seats = int(knobs["seats"].max())
-    wheel = 1 << int(legs["output"].max(initial=1) + 1).bit_length()
-    now = np.zeros(replicas, dtype=NOW)
-    now["free"] = now["least_free"] = knobs["num_blocks"]
-    now["ratio"] = [replica.knobs.profile.ratio for replica in rules.replicas]
-    for name in NO_REQUEST:
-        now[name] = -1
-    models, model_ends, kinds = _models(rules)
+    now = before_the_first([replica.knobs.profile for replica in rules.replicas], bin_s)
+    prefix = _prefix(requests, rules)
+    places = np.concatenate([place_records(requests.prefix)] * (2 if rules.prefill else 1))
+    drafts = draft_records(speculating_profile(rules), np.arange(count))
+    states = tuple(
+        state_of(
+            knobs=knobs[r : r + 1],
+            now=now[r : r + 1],
+            requests=legs,
+            by_rank=by_rank[1 if r < len(rules.prefill) else 0],
+            victim_rank=victim_rank,
+            longest_output=int(legs["output"].max(initial=1)),
+            prefix=prefix,
+            places=places,
+            distinct_blocks=requests.prefix.distinct,
+            drafts=drafts,
+        )
+        for r in range(replicas)
+    )
+    models, kinds = _models(rules)
+    tables = (rules.network.table.arrays(), (rules.prefix_pool or rules.network).table.arrays())
     of_replica = np.zeros(replicas, dtype=REPLICA)
     of_replica["model"] = kinds
     of_replica["asleep"] = of_replica["resting"] = 1
     run = _run(rules, requests, record=record)
-    heap = count if any(replica.knobs.profile.by_priority for replica in rules.replicas) else 1
     topology = topology_of(rules)
-    room = 2 * seats if record else 1
-    return Cluster(
-        between=Between(
-            run=run,
-            ways=_ways(requests, handed),
-            legs=_leg_accounts(len(legs)),
-            replicas=of_replica,
-            next_s=np.full(replicas, np.inf),
-            events=_events(rules, run, count),
-            active=np.zeros(count, dtype=np.int64),
-            links=_links(topology),
-            paths=_paths(topology, rules),
-            table=rules.network.table.arrays(),
-            knobs=knobs,
-            now=now,
-            requests=legs,
-            heap=np.zeros((replicas, heap), dtype=np.int64),
-        ),
-        models=models,
-        model_ends=model_ends,
-        by_rank=by_rank,
-        victim_rank=victim_rank,
-        loose=np.zeros((replicas, seats), dtype=np.int64),
-        rows=np.zeros((replicas, seats), dtype=ROW),
-        pending=np.zeros((replicas, 2, seats + 1), dtype=np.int64),
-        wheel=np.full((replicas, wheel), -1, dtype=np.int64),
-        crossings=np.zeros((replicas, int(knobs["block_size"].max())), dtype=np.int64),
-        peaks=np.zeros((replicas, wheel), dtype=PEAK),
-        gap_counts=np.zeros((replicas, GAP_BINS), dtype=np.int64),
-        in_queue=np.zeros((replicas, 4), dtype=np.int64),
-        step_counts=np.zeros((replicas, 3), dtype=np.int64),
-        step_busy_s=np.zeros((replicas, 3), dtype=np.float64),
-        recorded_steps=np.zeros((replicas, RECORDED_STEPS if record else 1), dtype=STEP_RECORD),
-        recorded_rows=np.zeros((replicas, max(room, 16 * RECORDED_STEPS if record else 1)), dtype=ROW),
-        recorded_preempted=np.zeros((replicas, max(room, RECORDED_STEPS if record else 1)), dtype=np.int64),
-        prefix=np.zeros(1, dtype=PREFIX),
-        nodes=np.zeros(1, dtype=NODE),
-        shared=np.zeros(1, dtype=SHARED),
+    between = Between(
+        run=run,
+        ways=_ways(requests, handed),
+        legs=_leg_accounts(len(legs)),
+        replicas=of_replica,
+        next_s=np.full(replicas, np.inf),
+        events=_events(rules, run, count),
+        active=np.zeros(count, dtype=np.int64),
+        links=_links(topology),
+        paths=_paths(topology, rules),
+        pool=_pool(rules),
+        pool_entries=np.zeros(requests.prefix.distinct + count if rules.prefix_pool else 1, dtype=POOL_ENTRY),
+        knobs=knobs,
+        now=now,
+        requests=legs,
+        prefix=prefix,
+        places=places,
+        states=STATE.rows_of(states),
+        models=MODEL.rows_of(models),
+        tables=TABLE.rows_of(tables),
     )
+    return Cluster(BETWEEN.rows_of([between]), between, states, models, tables)
+
+
+def _pool(rules: Rules) -> Records:
+    pool = np.zeros(1, dtype=POOL)
+    pool["oldest"] = pool["newest"] = -1
+    blocks = rules.prefix_pool.blocks if rules.prefix_pool else None
+    pool["most"] = NO_LIMIT if blocks is None else blocks
+    return pool
+
+
+def _most_cached(rules: Rules) -> int:
+    """Blocks of the largest pool with a prefix cache."""
+    profiles = [replica.knobs.profile for replica in rules.replicas]
+    return max((profile.num_blocks for profile in profiles if profile.caching), default=0)
+
+
+def _prefix(requests: Requests, rules: Rules) -> Records:
+    """PREFIX[L]: the names of a prompt's blocks are the same on both sides. What is assumed to be cached is so where
+    the prompt is computed."""
+    if _most_cached(rules) == 0:
+        return np.zeros(1, dtype=PREFIX)
+    count, blocks = len(requests), requests.prefix
+    prefix = np.zeros(2 * count if rules.prefill else count, dtype=PREFIX)
+    decode, prefill = prefix[:count], prefix[count:]
+    decode["shared_at"] = blocks.offsets[:-1]
+    decode["shared"] = np.diff(blocks.offsets)
+    decode["assumed"] = np.where(requests.handed_over, 0, requests.assumed_blocks)
+    if len(prefill):
+        prefill["shared_at"] = decode["shared_at"] + len(blocks.ids)
+        prefill["shared"] = decode["shared"]
+        prefill["assumed"] = requests.assumed_blocks
+    return prefix
 
 
 def _legs(requests: Requests, rules: Rules, handed: NDArray[np.bool_]) -> tuple[Records, Ints, Ints]:
@@ -147,6 +179,7 @@ def _ways(requests: Requests, handed: NDArray[np.bool_]) -> Records:
     ways["sender"] = ways["receiver"] = -1
     ways["handed_over"] = handed
     ways["fits"] = requests.fits
+    ways["ttft_limit_s"] = requests.ttft_limit_s
     return ways
 
 
@@ -159,7 +192,7 @@ def _leg_accounts(count: int) -> Records:
 
 def _knobs(rules: Rules, r: int, requests: Requests, *, record: bool) -> Records:
     replica, hand_off = rules.replicas[r], rules.hand_off
-    profile = replica.knobs.profile
+    profile = rules.profile_of(replica)
     seats = max(1, min(profile.seats, len(requests)))
     most = int(requests.max_tokens.max(initial=0)) + 1
     values = knob_values(
@@ -174,7 +207,6 @@ def _knobs(rules: Rules, r: int, requests: Requests, *, record: bool) -> Records
 
 def _run(rules: Rules, requests: Requests, *, record: bool) -> Records:
     hand_off = rules.hand_off
-    decode_by_tokens = rules.decode_router != ROUND_ROBIN
     local = not requests.handed_over.all()
     run = np.zeros(1, dtype=RUN)
     values: dict[str, Any] = {
@@ -190,14 +222,19 @@ def _run(rules: Rules, requests: Requests, *, record: bool) -> Records:
         "chunk_tokens": hand_off.chunk_tokens,
         "lease_ends": hand_off.lease_ends,
         "closed_loop": rules.closed_loop,
-        "tell_finished": rules.closed_loop or decode_by_tokens,
+        "tell_finished": rules.closed_loop or rules.tells_prefills or rules.decode_router != ROUND_ROBIN,
         "arrivals_count": local or hand_off.mode == PUSH_CHUNKS or rules.warm_up_requests > 0,
         "queue_limited": rules.queue_requests < NO_LIMIT or rules.queue_tokens < NO_LIMIT,
         "queue_requests": rules.queue_requests,
         "queue_tokens": rules.queue_tokens,
         "warm_up_requests": rules.warm_up_requests,
-        "prefill_by_tokens": rules.prefill_router != ROUND_ROBIN,
-        "decode_by_tokens": decode_by_tokens,
+        "prefill_router": ROUTERS[rules.prefill_router],
+        "decode_router": ROUTERS[rules.decode_router],
+        "overlap_weight": rules.overlap_weight,
+        "keeps_accounts": rules.keeps_accounts,
+        "tells_prefills": rules.tells_prefills,
+        "pooled": rules.prefix_pool is not None,
+        "pool_bytes_per_token": rules.prefix_pool.bytes_per_token if rules.prefix_pool else 0.0,
         "record": record,
     }
     for name, value in values.items():
@@ -213,7 +250,7 @@ def _events(rules: Rules, run: Records, count: int) -> Records:
     clients = min(rules.concurrency, count)
     first = [(0.0, ARRIVAL, i) for i in range(clients)] + first  # a heap: time 0 comes first
     first.sort()
-    events = np.zeros(16 + len(first) + (8 + 2 * len(rules.losses)) * count, dtype=EVENT)
+    events = np.zeros(16 + len(first) + (12 + 3 * len(rules.losses)) * count, dtype=EVENT)
     for number, (time_s, kind, subject) in enumerate(first):
         event = events[number]
         event["time_s"], event["kind"], event["subject"], event["number"] = time_s, kind, subject, number
@@ -229,15 +266,16 @@ def _links(topology: Topology) -> Records:
 
 
 def _paths(topology: Topology, rules: Rules) -> NDArray[np.int32]:
-    paths = np.full((max(1, len(rules.prefill)), len(rules.decode), MOST_LINKS), -1, dtype=np.int32)
+    paths = np.full((len(rules.prefill) * len(rules.decode) + 1, MOST_LINKS), -1, dtype=np.int32)
     for p, row in enumerate(topology.paths):
         for d, path in enumerate(row):
-            paths[p, d, : len(path)] = path
+            paths[p * len(rules.decode) + d, : len(path)] = path
+    paths[-1, : len(topology.from_prefix_pool)] = topology.from_prefix_pool
     return paths
 
 
-def _models(rules: Rules) -> tuple[StepTimeArrays, Ints, list[int]]:
-    """All step-time models one after the other, where each begins and ends, and which one each replica has."""
+def _models(rules: Rules) -> tuple[tuple[StepTimeArrays, ...], list[int]]:
+    """All step-time models, and which one each replica has."""
     distinct: list[StepTimeArrays] = []
     kinds = []
     for replica in rules.replicas:
@@ -245,7 +283,4 @@ def _models(rules: Rules) -> tuple[StepTimeArrays, Ints, list[int]]:
         kinds.append(same[0] if same else len(distinct))
         if not same:
             distinct.append(replica.step_time)
-    columns: list[Floats] = [np.concatenate(column) for column in zip(*distinct, strict=True)]
-    lengths = np.array([[len(field) for field in model] for model in distinct], dtype=np.int64)
-    ends = np.concatenate([np.zeros((1, lengths.shape[1]), dtype=np.int64), np.cumsum(lengths, axis=0)])
-    return StepTimeArrays(*columns), ends, kinds
+    return as_floats(distinct), kinds

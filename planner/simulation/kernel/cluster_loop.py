@@ -6,6 +6,7 @@ of an open loop, the transfer that ends first, or the replica whose schedule is 
 
 from __future__ import annotations
 
+from planner.simulation.arrays import Ints
 from planner.simulation.cluster.order import (
     ARRIVAL,
     COMPUTED,
@@ -18,24 +19,28 @@ from planner.simulation.cluster.order import (
     NEVER_FITS,
     NO_REPLICA,
     PREALLOCATED,
+    PREFILLED,
     QUEUE_FULL,
     SCHEDULE,
+    TOO_LATE,
 )
+from planner.simulation.kernel.cluster_admission import predicted_ttft_s
 from planner.simulation.kernel.cluster_loss import lose
+from planner.simulation.kernel.cluster_pool import blocks_to_fetch, enter_or_fetch, store
+from planner.simulation.kernel.cluster_records import PUSH_MODE
 from planner.simulation.kernel.cluster_replicas import (
     NEVER,
     NOBODY,
     choose_decode,
     choose_prefill,
-    enter,
     is_over,
 )
-from planner.simulation.kernel.cluster_state import Between, Cluster, replica_state
+from planner.simulation.kernel.cluster_router import book, close, prefill_is_done
+from planner.simulation.kernel.cluster_state import Between, between_at, replica_state
 from planner.simulation.kernel.cluster_turn import turn
 from planner.simulation.kernel.compiled import compiled, merged
 from planner.simulation.kernel.events import drop_first
 from planner.simulation.kernel.hand_off import (
-    PUSH_MODE,
     computed,
     handed_over,
     handed_over_again,
@@ -50,16 +55,17 @@ from planner.simulation.kernel.hand_off import (
 from planner.simulation.kernel.loop import FINISHED as ALL_DONE
 from planner.simulation.kernel.loop import PAUSED, RECORD_FULL, STUCK
 from planner.simulation.kernel.record import record_room
-from planner.simulation.kernel.state import DONE
+from planner.simulation.kernel.records import DONE
+from planner.simulation.kernel.state import State
 
 
-def advance_cluster(cluster: Cluster, most_events: int) -> int:
+def advance_cluster(row: Ints, most_events: int) -> int:
     """Go on until all is done (ALL_DONE), a record's arrays are full, or so much has happened (PAUSED).
 
     Compiled once for each pair of assemblers (`cluster_entries`).
     STUCK cannot happen with requests that fit; it is there so that a mistake ends.
     """
-    between = cluster.between
+    between = between_at(row, 0)
     run = between.run[0]
     for _ in range(most_events):
         r = _next_replica(between)
@@ -79,16 +85,16 @@ def advance_cluster(cluster: Cluster, most_events: int) -> int:
         if time_s == NEVER:
             return STUCK
         if kind == SCHEDULE:
-            if run.record != 0 and not record_room(replica_state(cluster, r)):
+            if run.record != 0 and not record_room(replica_state(between, r)):
                 return RECORD_FULL
-            turn(cluster, r, time_s)
+            turn(between, r, time_s)
         elif kind == ENDS:
             transfer_ends(between, time_s)
         elif kind == ARRIVAL and run.closed_loop == 0:
             run.arrived += 1
-            _arrive(cluster, run.arrived - 1, time_s)
+            _arrive(between, run.arrived - 1, time_s)
         else:
-            _happen(cluster, time_s, kind)
+            _happen(between, time_s, kind)
     return PAUSED
 
 
@@ -103,9 +109,8 @@ def _next_replica(between: Between) -> int:
 
 
 @merged
-def _happen(cluster: Cluster, now_s: float, kind: int) -> None:
+def _happen(between: Between, now_s: float, kind: int) -> None:
     """The first event of the heap."""
-    between = cluster.between
     event = between.events[0]
     subject, tokens, mark, again = event.subject, event.tokens, event.mark, event.again
     drop_first(between)
@@ -117,32 +122,34 @@ def _happen(cluster: Cluster, now_s: float, kind: int) -> None:
         handed_over_again(between, subject, now_s, mark != 0)
     elif kind == COMPUTED:
         computed(between, subject, tokens, mark, now_s)
+    elif kind == PREFILLED:
+        _prefilled(between, subject, again != 0)
     elif kind == FINISHED:
         _finished(between, subject, now_s)
     elif kind == PREALLOCATED:
         preallocated(between, subject, mark, now_s)
     elif kind == ARRIVAL:
-        _arrive(cluster, subject, now_s)
+        _arrive(between, subject, now_s)
     elif kind == LEASE_ENDS:
         lease_ends(between, subject, now_s)
     elif kind == LOST:
-        lose(cluster, subject, now_s, again != 0)
+        lose(between, subject, now_s, again != 0)
 
 
 @compiled
-def _arrive(cluster: Cluster, i: int, now_s: float) -> None:
-    between = cluster.between
+def _arrive(between: Between, i: int, now_s: float) -> None:
     run, way = between.run[0], between.ways[i]
     way.arrival_s = now_s
     if i == run.warm_up_requests:
-        cluster.gap_counts[:, :] = 0
+        for each in range(len(between.replicas)):
+            _forget_gaps(replica_state(between, each))
     via = way.handed_over != 0
-    r = choose_prefill(between) if via else choose_decode(between)
-    _refuse(between, i, r)
+    leg = run.count + i if via else i
+    r = choose_prefill(between, leg) if via else choose_decode(between, leg)
+    _refuse(between, i, r, leg, now_s)
     if way.refusal != 0:
         is_over(between, now_s)
         return
-    leg = run.count + i if via else i
     if via:
         way.sender = r
     else:
@@ -156,12 +163,20 @@ def _arrive(cluster: Cluster, i: int, now_s: float) -> None:
     replica.queued += 1
     replica.queued_tokens += way.prompt
     replica.outstanding_tokens += way.prompt if via else way.prompt + way.output
+    if run.keeps_accounts != 0:
+        book(between, r, leg, blocks_to_fetch(between, r, leg) * between.knobs[r].block_size, False)
     if not pushed:
-        enter(between, r, leg, now_s, False)
+        enter_or_fetch(between, r, leg, now_s)
+
+
+@compiled
+def _forget_gaps(state: State) -> None:
+    for at in range(len(state.gap_counts)):
+        state.gap_counts[at] = 0
 
 
 @merged
-def _refuse(between: Between, i: int, r: int) -> None:
+def _refuse(between: Between, i: int, r: int, leg: int, now_s: float) -> None:
     run, way = between.run[0], between.ways[i]
     if way.fits == 0:
         way.refusal = NEVER_FITS
@@ -171,6 +186,18 @@ def _refuse(between: Between, i: int, r: int) -> None:
         replica = between.replicas[r]
         if replica.queued >= run.queue_requests or replica.queued_tokens + way.prompt > run.queue_tokens:
             way.refusal = QUEUE_FULL
+        elif way.ttft_limit_s < NEVER and predicted_ttft_s(between, i, r, leg, now_s) > way.ttft_limit_s:
+            way.refusal = TOO_LATE
+
+
+@merged
+def _prefilled(between: Between, i: int, by_prefill_pool: bool) -> None:
+    leg = between.run[0].count + i if by_prefill_pool else i
+    r = between.legs[leg].replica
+    if not by_prefill_pool:
+        prefill_is_done(between, r, leg)
+    if between.run[0].pooled != 0 and between.knobs[r].caching != 0:
+        store(between, leg, between.ways[i].prompt // between.knobs[r].block_size)
 
 
 @merged
@@ -183,4 +210,5 @@ def _finished(between: Between, i: int, now_s: float) -> None:
         take_first_token(between, i)
     else:
         between.replicas[between.legs[i].replica].outstanding_tokens -= way.prompt + way.output
+        close(between, between.legs[i].replica, i)
     is_over(between, now_s)

@@ -6,33 +6,39 @@ Rules of `cluster.reference_pool` and of the first half of `cluster.reference_re
 from __future__ import annotations
 
 from planner.simulation.cluster.order import ARRIVAL
-from planner.simulation.kernel.cluster_state import Between, replica_queue
+from planner.simulation.kernel.cluster_router import least_cost
+from planner.simulation.kernel.cluster_state import Between, replica_state
 from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.events import add_event
 from planner.simulation.kernel.queue import enqueue_new
-from planner.simulation.kernel.state import REMOTE, WAITING
+from planner.simulation.kernel.records import REMOTE, WAITING
 
 NEVER = float("inf")
 NOBODY = -1
+IN_TURN, BY_TOKENS, BY_PREFIX = 0, 1, 2  # routers
 
 
 @compiled
-def choose_prefill(between: Between) -> int:
+def choose_prefill(between: Between, leg: int) -> int:
     """The prefill replica for the next request."""
     run = between.run[0]
-    if run.prefill_by_tokens != 0:
+    if run.prefill_router == BY_TOKENS:
         return _fewest_tokens(between, 0, run.prefill)
+    if run.prefill_router == BY_PREFIX:
+        return least_cost(between, leg, 0, run.prefill)
     run.prefill_turn += 1
     return int((run.prefill_turn - 1) % run.prefill)
 
 
 @compiled
-def choose_decode(between: Between) -> int:
+def choose_decode(between: Between, leg: int) -> int:
     """The decode (or aggregated) replica for the next request, or NOBODY."""
     run = between.run[0]
     first, end = run.prefill, run.prefill + run.decode
-    if run.decode_by_tokens != 0:
+    if run.decode_router == BY_TOKENS:
         return _fewest_tokens(between, first, end)
+    if run.decode_router == BY_PREFIX:
+        return least_cost(between, leg, first, end)
     for _ in range(run.decode):
         r = first + run.decode_turn % run.decode
         run.decode_turn += 1
@@ -65,12 +71,13 @@ def enter(between: Between, r: int, leg: int, now_s: float, remote: bool) -> Non
     """A request joins a replica's queue, which wakes if it was asleep."""
     run, record = between.run[0], between.legs[leg]
     between.requests[leg].state = REMOTE if remote else WAITING
+    record.tells = 0 if remote else run.tells_prefills
     record.replica = r
     record.entry = run.entries
     run.entries += 1
     record.entered_s = now_s
     record.rest_s = 0.0
-    enqueue_new(replica_queue(between, r), leg)
+    enqueue_new(replica_state(between, r), leg)
     record.seen_waiting = between.now[r].waiting
     between.replicas[r].sent += 1
     wake(between, r, leg, now_s)

@@ -5,29 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from planner.simulation.cluster.links import topology_of
-from planner.simulation.cluster.outcome import LinkUse, ReplicaUse
-from planner.simulation.cluster.results import NOT_JUDGED, Legs, Raw
+from planner.simulation.cluster.outcome import LinkUse, PrefixPoolUse, ReplicaUse
+from planner.simulation.cluster.results import Legs, Raw
 from planner.simulation.cluster.rules import Rules
 from planner.simulation.kernel.cluster_state import Cluster
-from planner.simulation.kernel.results import Recorder
-from planner.simulation.kernel.state import Records, State
+from planner.simulation.kernel.records import PREFIX, Records
+from planner.simulation.kernel.results import Recorder, held_of
+from planner.simulation.saturation import NO_LOAD
 
 
 def drain(cluster: Cluster, recorders: list[Recorder]) -> None:
     """Take every replica's recorded steps."""
-    for r, recorder in enumerate(recorders):
-        recorder.drain(_recorded(cluster, r))
-
-
-def _recorded(cluster: Cluster, r: int) -> State:
-    """A replica's State, of which only what a Recorder takes is used."""
-    parts = {**cluster._asdict(), **cluster.between._asdict()}
-    shared = ("requests", "victim_rank", "prefix", "nodes", "shared")
-    views = {
-        name: parts[name] if name in shared else parts[name][r] for name in State._fields if name != "by_rank"
-    }
-    views["now"] = cluster.between.now[r : r + 1]
-    return State(**views, by_rank=cluster.by_rank[0])
+    for state, recorder in zip(cluster.states, recorders, strict=False):  # none where nothing is recorded
+        recorder.drain(state)
 
 
 def raw_of(cluster: Cluster, rules: Rules, recorders: list[Recorder]) -> Raw:
@@ -43,7 +33,11 @@ def raw_of(cluster: Cluster, rules: Rules, recorders: list[Recorder]) -> Raw:
         kv_ready_s=ways["kv_ready_s"].copy(),
         moved_bytes=ways["moved_bytes"].copy(),
         lost_kv=ways["lost_kv"].astype(np.int64),
+        present_tokens=ways["present_tokens"].astype(np.int64),
+        fetch_s=ways["fetch_s"].copy(),
+        pool=None if rules.prefix_pool is None else _pool_use(cluster.between.pool[0]),
         uses=[_use(cluster, r, recorders[r] if recorders else None) for r in range(len(cluster.between.now))],
+        held=[held_of(state.now[0], state.bins) for state in cluster.states],
         links=tuple(
             _link(name, link)
             for name, link in zip(topology_of(rules).names, cluster.between.links, strict=True)
@@ -51,9 +45,15 @@ def raw_of(cluster: Cluster, rules: Rules, recorders: list[Recorder]) -> Raw:
     )
 
 
+def _pool_use(pool: Records) -> PrefixPoolUse:
+    return PrefixPoolUse(int(pool["size"]), int(pool["stored"]), int(pool["evicted"]))
+
+
 def _legs(cluster: Cluster, side: slice) -> Legs:
     """One side's legs; those of a pool that does not exist never came."""
     accounts, requests = cluster.between.legs[side], cluster.between.requests[side]
+    prefix = cluster.between.prefix
+    cached = prefix[side] if len(prefix) == len(cluster.between.legs) else np.zeros(len(accounts), PREFIX)
     if len(accounts) == 0:
         count = len(cluster.between.ways)
         never, zeros = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -70,6 +70,9 @@ def _legs(cluster: Cluster, side: slice) -> Legs:
             chunks_s=for_no_time,
             max_gap_s=for_no_time,
             preemptions=zeros,
+            hit_tokens=zeros,
+            rehit_tokens=zeros,
+            pool_hit_tokens=zeros,
         )
     return Legs(
         entry=accounts["entry"].copy(),
@@ -83,6 +86,9 @@ def _legs(cluster: Cluster, side: slice) -> Legs:
         chunks_s=requests["chunks_s"].copy(),
         max_gap_s=requests["max_gap_s"].copy(),
         preemptions=requests["preemptions"].astype(np.int64),
+        hit_tokens=cached["hit_tokens"].copy(),
+        rehit_tokens=cached["rehit_tokens"].copy(),
+        pool_hit_tokens=cached["pool_hit_tokens"].copy(),
     )
 
 
@@ -90,9 +96,9 @@ def _use(cluster: Cluster, r: int, recorder: Recorder | None) -> ReplicaUse:
     now = cluster.between.now[r]
     requests = np.arange(len(cluster.between.requests)) % max(1, len(cluster.between.ways))
     return ReplicaUse(
-        step_counts=cluster.step_counts[r].copy(),
-        step_busy_s=cluster.step_busy_s[r].copy(),
-        gap_counts=cluster.gap_counts[r].copy(),
+        step_counts=cluster.states[r].step_counts.copy(),
+        step_busy_s=cluster.states[r].step_busy_s.copy(),
+        gap_counts=cluster.states[r].gap_counts.copy(),
         empty_schedules=int(now["empty_schedules"]),
         computed_tokens=int(now["computed_tokens"]),
         decode_rows=int(now["decode_rows"]),
@@ -104,7 +110,12 @@ def _use(cluster: Cluster, r: int, recorder: Recorder | None) -> ReplicaUse:
         uncovered_steps=int(now["uncovered_steps"]),
         last_end_s=float(now["end_s"]),
         requests=int(cluster.between.replicas[r]["sent"]),
-        load=NOT_JUDGED,
+        load=NO_LOAD,
+        kv_blocks=int(cluster.between.knobs[r]["num_blocks"]),
+        kv_block_s=0.0,
+        verifications=int(now["verifications"]),
+        draft_tokens=int(now["draft_tokens"]),
+        accepted_tokens=int(now["accepted_tokens"]),
         record=None if recorder is None else recorder.record(requests),
     )
 
@@ -116,4 +127,5 @@ def _link(name: str, link: Records) -> LinkUse:
         bytes=float(link["bytes"]),
         busy_s=float(link["busy_s"]),
         transfers=int(link["transfers"]),
+        peak_bytes_per_s=float(link["peak_bytes_per_s"]),
     )

@@ -6,19 +6,25 @@ anything can happen that touches the replica (`horizon_s`), so it is the same as
 
 from __future__ import annotations
 
-from planner.simulation.cluster.order import COMPUTED, FINISHED, HANDED_OVER
+from planner.simulation.cluster.order import COMPUTED, FINISHED, HANDED_OVER, PREFILLED
 from planner.simulation.kernel.assemble import assemble
 from planner.simulation.kernel.blocks import blocks_for
+from planner.simulation.kernel.cluster_records import AFTER_PREFILL_MODE, PUSH_MODE
 from planner.simulation.kernel.cluster_replicas import due_s, is_over, sleep
-from planner.simulation.kernel.cluster_state import Between, Cluster, replica_model, replica_state
-from planner.simulation.kernel.compiled import merged
+from planner.simulation.kernel.cluster_router import is_scheduled
+from planner.simulation.kernel.cluster_state import Between, replica_model, replica_state
+from planner.simulation.kernel.compiled import inlined, merged
 from planner.simulation.kernel.decode_run import decode_run, only_decodes
 from planner.simulation.kernel.decode_side import take_over
 from planner.simulation.kernel.events import add_event
-from planner.simulation.kernel.hand_off import AFTER_PREFILL_MODE, PUSH_MODE, tell_of_staged
+from planner.simulation.kernel.hand_off import tell_of_staged
+from planner.simulation.kernel.held import hold, settle_held
 from planner.simulation.kernel.loop import empty_step, make_step
+from planner.simulation.kernel.prefix import give_back, in_running_order
 from planner.simulation.kernel.queue import forget_waiting, remove_running
-from planner.simulation.kernel.state import DONE, EXHAUSTED, State
+from planner.simulation.kernel.records import DONE, EXHAUSTED
+from planner.simulation.kernel.speculation import forget_drafts
+from planner.simulation.kernel.state import State
 
 ANY_NUMBER = 1 << 62
 
@@ -28,19 +34,20 @@ def assemble_prefill(state: State) -> None:
     raise NotImplementedError
 
 
-def turn(cluster: Cluster, r: int, now_s: float) -> None:
+def turn(between: Between, r: int, now_s: float) -> None:
     """Replica r makes the schedule that is due now, or goes to sleep.
 
     Compiled once for each pair of assemblers (`cluster_entries`).
     """
-    between = cluster.between
-    state = replica_state(cluster, r)
+    state = replica_state(between, r)
     now = state.now[0]
     now.scheduled_s = now_s
     if now.running + now.waiting + now.ready == 0:
+        settle_held(state, now_s)
+        hold(state)
         sleep(between, r, True)
         return
-    model = replica_model(cluster, r)
+    model = replica_model(between, r)
     prefills = r < between.run[0].prefill
     may_run = not prefills and only_decodes(state)
     if may_run and decode_run(state, model, ANY_NUMBER, _horizon_s(between, r)) > 0:
@@ -54,6 +61,8 @@ def turn(cluster: Cluster, r: int, now_s: float) -> None:
         assemble(state)
     now.peak_running = max(now.peak_running, now.running)
     now.least_free = min(now.least_free, now.free)
+    settle_held(state, now_s)
+    hold(state)
     empty = now.rows == 0 and (now.steady == 0 or now.paused != 0)
     if empty:
         empty_step(state)
@@ -61,6 +70,8 @@ def turn(cluster: Cluster, r: int, now_s: float) -> None:
         make_step(state, model)
     if between.run[0].queue_limited != 0:
         _leave_queue(between, state, r)
+    if between.run[0].tells_prefills != 0:
+        _tell_of_first_tokens(between, state, r)
     if prefills:
         _tell_of_prefills(between, state)
     else:
@@ -112,6 +123,21 @@ def _leave_queue(between: Between, state: State, r: int) -> None:
 
 
 @merged
+def _tell_of_first_tokens(between: Between, state: State, r: int) -> None:
+    """And of what is ahead of others no more."""
+    run, now = between.run[0], state.now[0]
+    for at in range(now.rows):
+        position = state.rows[at].request
+        emits = state.requests[position].mid_prefill == 0
+        if between.legs[position].ahead_tokens + between.legs[position].ahead_pairs > 0:
+            is_scheduled(between, r, position, state.rows[at].take, state.rows[at].cached, emits)
+        if between.legs[position].tells != 0 and emits:
+            between.legs[position].tells = 0
+            by_prefill_pool = 1 if position >= run.count else 0
+            add_event(between, now.end_s, PREFILLED, position % run.count, 0, 0, by_prefill_pool)
+
+
+@merged
 def _tell_of_prefills(between: Between, state: State) -> None:
     """In running order: how far each prompt with tokens in this schedule will be at the end of the step."""
     run, now = between.run[0], state.now[0]
@@ -148,6 +174,8 @@ def _apply_results(between: Between, state: State, prefills: bool) -> None:
     blocks."""
     now, knobs = state.now[0], state.knobs[0]
     due = state.pending[(now.schedules - knobs.lag) & 1]
+    if knobs.caching != 0 and due[0] > 1:
+        in_running_order(state, due)
     for at in range(1, due[0] + 1):
         if prefills:
             _end_prefill(between, state, due[at])
@@ -163,8 +191,8 @@ def _release(between: Between, state: State, position: int) -> None:
     now.shut = 0
     if request.state == EXHAUSTED:
         remove_running(state, position)
-        now.free += blocks_for(request.prompt + request.output - 1, knobs.block_size)
         request.state = DONE
+        _free(state, position, blocks_for(request.prompt + request.output - 1, knobs.block_size))
         if knobs.reserves != 0:
             now.reserved -= future
     else:  # preempted meanwhile: it finishes in the queue
@@ -172,6 +200,17 @@ def _release(between: Between, state: State, position: int) -> None:
         forget_waiting(state, position)
     if between.legs[position].took_over != 0:
         now.committed -= future
+
+
+@inlined
+def _free(state: State, position: int, held: int) -> None:
+    """A request that is DONE gives its blocks back."""
+    if state.knobs[0].drafts != 0:
+        held = forget_drafts(state, position)
+    if state.knobs[0].caching != 0:
+        give_back(state, position, held)
+    else:
+        state.now[0].free += held
 
 
 @merged
@@ -192,7 +231,7 @@ def _end_prefill(between: Between, state: State, position: int) -> None:
     if keeps:
         between.legs[position].held = blocks
     else:
-        now.free += blocks
+        _free(state, position, blocks)
     if knobs.reserves != 0:
         now.reserved -= blocks_for(request.prompt + request.limit, knobs.block_size)
         if keeps:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from calibration.steptime.scalar import StepTimeArrays
 from planner.simulation.kernel.assemble import queue_is_shut
 from planner.simulation.kernel.compiled import compiled, inlined
+from planner.simulation.kernel.held import note_step, settle_held
 from planner.simulation.kernel.record import count_gap, record_room, record_step
 from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import longest_context, note_peak
@@ -39,55 +40,78 @@ def decode_run(state: State, model: StepTimeArrays, most: int, next_arrival_s: f
     the next one needs the long way."""
     now, knobs = state.now[0], state.knobs[0]
     wheel, crossings = state.wheel, state.crossings
-    rows = float(now.steady)
+    # compiled code cannot know that no array overlaps another, so what a step needs is read once, and written back
+    rows, steady, running = float(now.steady), now.steady, now.running
+    host_gap_s, spare, lag, block_size = knobs.host_gap_s, knobs.spare, knobs.lag, knobs.block_size
+    counts_steps, records, bins = knobs.count_steps != 0, knobs.record != 0, now.bin_s > 0.0
+    decay, least_ratio, ratio = knobs.ratio_decay, knobs.least_ratio, now.ratio
+    mask, num_blocks = len(wheel) - 1, knobs.num_blocks
     longest = longest_context(state) if now.longest_stale != 0 else now.longest
     scheduled_s, end_s, end_before_s = now.scheduled_s, now.end_s, now.end_before_s
+    start_s, emitted_s = now.start_s, now.steady_end_s
     busy_s, decode_s = now.busy_s, state.step_busy_s[DECODE]
+    free, tick, phase, context = now.free, now.tick, now.phase, now.steady_context
+    kv_block_s, held_blocks, held_since_s = now.kv_block_s, now.held_blocks, now.held_since_s
     made = 0
     now.paused = 0
     while made < most:
-        if crossings[now.phase] + knobs.spare > now.free or wheel[(now.tick + 1) & (len(wheel) - 1)] >= 0:
+        need = crossings[phase]
+        if need + spare > free or wheel[(tick + 1) & mask] >= 0:
             break
         if made > 0:
-            if knobs.count_steps != 0:
+            if counts_steps:
                 scheduled_s += 1.0
             else:
-                scheduled_s = max(now.scheduled_s, end_s if knobs.lag == 0 else end_before_s)
-            if next_arrival_s <= scheduled_s or (knobs.record != 0 and not record_room(state)):
+                scheduled_s = max(scheduled_s, end_s if lag == 0 else end_before_s)
+            if next_arrival_s <= scheduled_s or (records and not record_room(state)):
                 break
-        now.free -= crossings[now.phase]
-        now.scheduled_s = scheduled_s
+        free -= need
+        if bins:
+            settle_held(state, scheduled_s)
+        kv_block_s += held_blocks * (scheduled_s - held_since_s)
+        held_since_s = scheduled_s
+        held_blocks = num_blocks - free
         end_before_s = end_s
-        if knobs.count_steps != 0:
-            now.start_s = scheduled_s
+        if counts_steps:
+            start_s = scheduled_s
             end_s = scheduled_s
         else:
             seconds, covered = step_seconds(
-                model, rows, rows, rows, float(now.steady_context), float(longest + now.tick), 0.0, 0.0
+                model, rows, rows, rows, float(context), float(longest + tick), 0.0, 0.0
             )
-            seconds += knobs.host_gap_s
-            now.start_s = max(scheduled_s, end_s)
-            end_s = now.start_s + seconds
+            seconds += host_gap_s
+            start_s = max(scheduled_s, end_s)
+            end_s = start_s + seconds
             busy_s += seconds
             decode_s += seconds
             if not covered:
                 now.uncovered_s += seconds
                 now.uncovered_steps += 1
-        now.end_s = end_s
-        if knobs.record != 0:
-            record_step(state)
-        gap_s = end_s - now.steady_end_s
-        count_gap(state, gap_s, now.steady)
+        if bins or records:
+            now.scheduled_s, now.start_s, now.end_s, now.free = scheduled_s, start_s, end_s, free
+            now.held_blocks, now.held_seats = held_blocks, running
+            note_step(state, steady, steady)
+            if records:
+                record_step(state)
+        gap_s = end_s - emitted_s
+        count_gap(state, gap_s, steady)
         note_peak(state, gap_s)
-        now.steady_end_s = end_s
-        now.tick += 1
-        now.phase = now.phase + 1 if now.phase + 1 < knobs.block_size else 0
-        now.steady_context += now.steady
-        if knobs.ratio_decay > 0.0:
-            now.ratio = max(now.ratio - knobs.ratio_decay, knobs.least_ratio)
+        emitted_s = end_s
+        tick += 1
+        now.tick = tick
+        phase = phase + 1 if phase + 1 < block_size else 0
+        context += steady
+        if decay > 0.0:
+            ratio = max(ratio - decay, least_ratio)
         made += 1
     if made > 0:
-        now.end_before_s = end_before_s
+        now.scheduled_s = (
+            held_since_s  # of the last schedule made: `scheduled_s` may be the next one's already
+        )
+        now.start_s, now.end_s, now.end_before_s = start_s, end_s, end_before_s
+        now.held_blocks, now.held_seats, now.held_since_s = held_blocks, running, held_since_s
+        now.kv_block_s, now.ratio, now.steady_end_s = kv_block_s, ratio, emitted_s
+        now.free, now.phase, now.steady_context = free, phase, context
         now.busy_s = busy_s
         state.step_busy_s[DECODE] = decode_s
         _count(state, made)

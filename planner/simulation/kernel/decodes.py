@@ -9,8 +9,9 @@ from __future__ import annotations
 from planner.simulation.kernel.blocks import blocks_for, context_of
 from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.preempt import preempt, victim
+from planner.simulation.kernel.records import LOOSE, STEADY
 from planner.simulation.kernel.rows import add_row
-from planner.simulation.kernel.state import LOOSE, STEADY, State
+from planner.simulation.kernel.state import State
 
 
 @inlined

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.simulation.kernel.cluster_state import Between
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import Record
+from planner.simulation.kernel.records import Record
 
 
 @inlined

@@ -9,6 +9,14 @@ from planner.simulation.cluster.order import (
     PREALLOCATED,
 )
 from planner.simulation.kernel.blocks import blocks_for
+from planner.simulation.kernel.cluster_pool import enter_or_fetch, fetch_is_over
+from planner.simulation.kernel.cluster_records import (
+    AFTER_PREFILL_MODE,
+    IN_LATENCY,
+    NO_TRANSFER,
+    PULL_MODE,
+    PUSH_MODE,
+)
 from planner.simulation.kernel.cluster_replicas import (
     NOBODY,
     choose_decode,
@@ -16,22 +24,24 @@ from planner.simulation.kernel.cluster_replicas import (
     is_over,
     wake,
 )
-from planner.simulation.kernel.cluster_state import IN_LATENCY, NO_TRANSFER, Between, replica_queue
+from planner.simulation.kernel.cluster_router import book, close, prefill_is_done
+from planner.simulation.kernel.cluster_state import Between, replica_state, transfer_table
 from planner.simulation.kernel.compiled import compiled, inlined, merged
 from planner.simulation.kernel.decode_side import append_ready
 from planner.simulation.kernel.events import add_event
+from planner.simulation.kernel.held import give_up_held
 from planner.simulation.kernel.links import join_links, leave_links
-from planner.simulation.kernel.state import DONE, REMOTE, WAITING
+from planner.simulation.kernel.prefix import give_back, learn_up_to
+from planner.simulation.kernel.records import DONE, REMOTE, WAITING
+from planner.simulation.kernel.speculation import forget_drafts
 from planner.simulation.kernel.step_time import transfer_parts
-
-AFTER_PREFILL_MODE, PULL_MODE, PUSH_MODE = 0, 1, 2
 
 
 @compiled
 def to_decode_side(between: Between, i: int, now_s: float, remote: bool) -> bool:
     """The router of the decode pool sends request i on. False: nobody is left."""
     run, way = between.run[0], between.ways[i]
-    r = choose_decode(between)
+    r = choose_decode(between, i)
     if r == NOBODY or not (remote or _can_compute(between, r, i)):
         way.refusal = NO_REPLICA
         free_prefill_blocks(between, i, now_s)
@@ -39,6 +49,8 @@ def to_decode_side(between: Between, i: int, now_s: float, remote: bool) -> bool
         return False
     way.receiver = r - run.prefill
     between.replicas[r].outstanding_tokens += way.prompt + way.output
+    if run.keeps_accounts != 0:
+        book(between, r, i, 0, remote)
     enter(between, r, i, now_s, remote)
     return True
 
@@ -57,6 +69,7 @@ def prefill_is_over(between: Between, i: int) -> None:
     if way.prefill_over == 0:
         way.prefill_over = 1
         between.replicas[way.sender].outstanding_tokens -= way.prompt
+        close(between, way.sender, between.run[0].count + i)
 
 
 @inlined
@@ -116,10 +129,13 @@ def tell_of_staged(between: Between, r: int) -> None:
         way.staged = 1
         way.stagings += 1
         between.legs[i].took_over = 1
+        way.present_tokens = between.requests[i].computed
         if run.mode == PUSH_MODE:
+            way.moved_tokens = way.present_tokens
             add_event(between, now.start_s + run.message_s, PREALLOCATED, i, 0, way.stagings, 0)
         else:
-            _send(between, i, way.prompt - 1 if run.mode == PULL_MODE else way.prompt, now.start_s)
+            tokens = way.prompt - 1 if run.mode == PULL_MODE else way.prompt
+            _send(between, i, tokens - way.present_tokens, now.start_s)
         i = between.requests[i].next
     now.newly_staged = -1
 
@@ -131,7 +147,7 @@ def preallocated(between: Between, i: int, staging: int, now_s: float) -> None:
     if way.staged == 0 or way.stagings != staging:
         return  # that decode replica is lost
     way.prefill_sent = 1
-    enter(between, way.sender, between.run[0].count + i, now_s, False)
+    enter_or_fetch(between, way.sender, between.run[0].count + i, now_s)
 
 
 @merged
@@ -155,16 +171,20 @@ def _send_on(between: Between, i: int, now_s: float) -> None:
     tokens = way.computed_tokens
     if tokens < way.prompt:
         tokens -= tokens % between.run[0].chunk_tokens
-    if tokens > way.moved_tokens:
+    if tokens > way.moved_tokens or tokens == way.prompt:
         _send(between, i, tokens - way.moved_tokens, now_s)
 
 
 @compiled
 def _send(between: Between, i: int, tokens: int, start_s: float) -> None:
+    """Of no tokens at all nothing but word is sent."""
     way = between.ways[i]
     size = tokens * between.run[0].bytes_per_token
-    latency_s, alone = transfer_parts(between.table, size)
+    latency_s, alone = transfer_parts(transfer_table(between), size)
+    if tokens == 0:
+        latency_s = 0.0
     way.transfer_bytes = size
+    way.path = way.sender * between.run[0].decode + way.receiver
     way.alone_bytes_per_s = alone
     way.transfer_tokens = tokens
     way.transfer_start_s = start_s
@@ -176,8 +196,13 @@ def _send(between: Between, i: int, tokens: int, start_s: float) -> None:
 @merged
 def joins(between: Between, i: int, transfer: int, now_s: float) -> None:
     way = between.ways[i]
-    if way.on_its_way == IN_LATENCY and way.transfers == transfer:  # not given up in the meantime
+    if way.on_its_way != IN_LATENCY or way.transfers != transfer:
+        return  # given up in the meantime
+    if way.transfer_tokens > 0:
         join_links(between, i, now_s)
+    else:
+        way.on_its_way = NO_TRANSFER
+        _arrived(between, i, now_s)
 
 
 @merged
@@ -185,8 +210,17 @@ def transfer_ends(between: Between, now_s: float) -> None:
     """The transfer that is due ends."""
     run = between.run[0]
     i = between.active[run.next_end]
-    way = between.ways[i]
     leave_links(between, i, now_s)
+    if between.ways[i].fetching != 0:
+        fetch_is_over(between, i, now_s)
+    else:
+        _arrived(between, i, now_s)
+
+
+@compiled
+def _arrived(between: Between, i: int, now_s: float) -> None:
+    """What was sent of a KV cache is on the decode side."""
+    run, way = between.run[0], between.ways[i]
     way.moved_bytes += way.transfer_bytes
     if run.mode == PUSH_MODE:
         way.moved_tokens += way.transfer_tokens
@@ -212,15 +246,20 @@ def _is_ready(between: Between, i: int, now_s: float) -> None:
         future = blocks_for(request.prompt + request.limit, knobs.block_size)
         request.state = DONE
         now.staged -= 1
-        now.free += blocks_for(request.prompt + request.emitted, knobs.block_size)
+        if knobs.caching != 0:
+            learn_up_to(replica_state(between, r), i, way.prompt)
+        held = blocks_for(request.prompt + request.emitted, knobs.block_size)
+        _give_back(between, r, i, held, now_s)
         now.shut = 0
         now.committed -= future
         if knobs.reserves != 0:
             now.reserved -= future
         between.replicas[r].outstanding_tokens -= way.prompt + way.output
+        close(between, r, i)
         is_over(between, now_s)
     else:
-        append_ready(replica_queue(between, r), i)
+        prefill_is_done(between, r, i)
+        append_ready(replica_state(between, r), i)
     wake(between, r, i, now_s)
 
 
@@ -231,12 +270,25 @@ def free_prefill_blocks(between: Between, i: int, now_s: float) -> None:
     leg = between.run[0].count + i
     if between.legs[leg].held > 0:
         r = between.ways[i].sender
-        between.now[r].free += between.legs[leg].held
+        _give_back(between, r, leg, between.legs[leg].held, now_s)
         between.now[r].shut = 0
         if between.knobs[r].reserves != 0:
             between.now[r].reserved -= between.legs[leg].held
         between.legs[leg].held = 0
         wake(between, r, leg, now_s)
+
+
+@inlined
+def _give_back(between: Between, r: int, leg: int, held: int, now_s: float) -> None:
+    """The blocks of a leg that is DONE."""
+    before = between.now[r].free
+    if between.knobs[r].drafts != 0:
+        held = forget_drafts(replica_state(between, r), leg)
+    if between.knobs[r].caching != 0:
+        give_back(replica_state(between, r), leg, held)
+    else:
+        between.now[r].free += held
+    give_up_held(replica_state(between, r), now_s, between.now[r].free - before)
 
 
 @merged
@@ -249,5 +301,6 @@ def lease_ends(between: Between, i: int, now_s: float) -> None:
     way.lost_kv += 1
     if between.requests[i].state == REMOTE:  # in a queue: from now on like any other request there
         between.requests[i].state = WAITING
+        between.legs[i].tells = between.run[0].tells_prefills
         _compute_locally(between, i)
         wake(between, between.legs[i].replica, i, now_s)

@@ -6,7 +6,8 @@ which they joined. `next_end_s` and `next_end` are kept: the earliest end, of eq
 
 from __future__ import annotations
 
-from planner.simulation.kernel.cluster_state import NO_TRANSFER, ON_LINKS, Between
+from planner.simulation.kernel.cluster_records import NO_TRANSFER, ON_LINKS
+from planner.simulation.kernel.cluster_state import Between
 from planner.simulation.kernel.compiled import compiled, inlined
 
 MOST_LINKS = 4
@@ -23,7 +24,7 @@ def join_links(between: Between, i: int, now_s: float) -> None:
     way.ends_s = NEVER
     between.active[run.active] = i
     run.active += 1
-    path = between.paths[way.sender, way.receiver]
+    path = between.paths[way.path]
     for at in range(MOST_LINKS):
         if path[at] >= 0:
             link = between.links[path[at]]
@@ -48,7 +49,7 @@ def leave_links(between: Between, i: int, now_s: float) -> None:
     run.active -= 1
     for later in range(at, run.active):
         between.active[later] = between.active[later + 1]
-    path = between.paths[way.sender, way.receiver]
+    path = between.paths[way.path]
     for at in range(MOST_LINKS):
         if path[at] >= 0:
             link = between.links[path[at]]
@@ -90,6 +91,9 @@ def _share(between: Between, now_s: float) -> None:
             if way.rate_set == 0 and _crosses(between, between.active[at], tightest):
                 left -= 1
                 _set_rate(between, between.active[at], share, now_s)
+    for k in range(len(links)):
+        loaded = links[k].capacity_bytes_per_s - links[k].free_bytes_per_s
+        links[k].peak_bytes_per_s = max(links[k].peak_bytes_per_s, loaded)
     run.next_end_s = NEVER
     for at in range(run.active):
         if ways[between.active[at]].ends_s < run.next_end_s:
@@ -100,7 +104,7 @@ def _share(between: Between, now_s: float) -> None:
 @inlined
 def _crosses(between: Between, i: int, link: int) -> bool:
     way = between.ways[i]
-    path = between.paths[way.sender, way.receiver]
+    path = between.paths[way.path]
     return bool(path[0] == link or path[1] == link or path[2] == link or path[3] == link)
 
 
@@ -108,7 +112,7 @@ def _crosses(between: Between, i: int, link: int) -> bool:
 def _set_rate(between: Between, i: int, rate_bytes_per_s: float, now_s: float) -> None:
     way = between.ways[i]
     way.rate_set = 1
-    path = between.paths[way.sender, way.receiver]
+    path = between.paths[way.path]
     for at in range(MOST_LINKS):
         if path[at] >= 0:
             link = between.links[path[at]]

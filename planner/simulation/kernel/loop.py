@@ -9,10 +9,12 @@ for the rules of time; this is the same loop, and `decode_run` a shorter way thr
 from __future__ import annotations
 
 from calibration.steptime.scalar import StepTimeArrays
+from planner.simulation.arrays import Ints
 from planner.simulation.kernel.assemble import assemble
 from planner.simulation.kernel.blocks import blocks_for
 from planner.simulation.kernel.compiled import compiled, inlined
 from planner.simulation.kernel.decode_run import decode_run, only_decodes
+from planner.simulation.kernel.held import hold, settle_held
 from planner.simulation.kernel.prefix import give_back, in_running_order
 from planner.simulation.kernel.queue import enqueue_new, forget_waiting, remove_running
 from planner.simulation.kernel.record import (
@@ -22,19 +24,23 @@ from planner.simulation.kernel.record import (
     record_step,
     settle_rows,
 )
-from planner.simulation.kernel.state import DONE, EXHAUSTED, LOOSE, State
+from planner.simulation.kernel.records import DONE, EXHAUSTED, LOOSE
+from planner.simulation.kernel.speculation import forget_drafts, settle_drafting_rows
+from planner.simulation.kernel.state import State, state_at
+from planner.simulation.kernel.step_time import model_at
 from planner.simulation.kernel.timing import time_step
 
 FINISHED, RECORD_FULL, STUCK, PAUSED = 0, 1, 2, 3
 
 
-def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
+def advance(states: Ints, models: Ints, most_schedules: int) -> int:
     """Make schedules until all is done (FINISHED), the record's arrays are full, or so many were made (PAUSED).
 
-    Compiled once for each assembler (`entries`).
+    `states`, `models`: rows of addresses, one of each. Compiled once for each assembler (`entries`).
 
     STUCK cannot happen with requests that fit the pool; it is there so that a mistake ends.
     """
+    state, model = state_at(states, 0), model_at(models, 0)
     now, knobs = state.now[0], state.knobs[0]
     total = len(state.requests)
     stop_at = now.schedules + most_schedules
@@ -58,6 +64,8 @@ def advance(state: State, model: StepTimeArrays, most_schedules: int) -> int:
             now.peak_running = now.running
         if now.free < now.least_free:
             now.least_free = now.free
+        settle_held(state, now.scheduled_s)
+        hold(state)
         if now.rows == 0 and (now.steady == 0 or now.paused != 0):
             if _is_stuck(state):
                 return STUCK
@@ -98,6 +106,8 @@ def _next_arrival_s(state: State) -> float:
 def _jump(state: State) -> None:
     """Nothing to do: on to the next arrival."""
     now, requests = state.now[0], state.requests
+    settle_held(state, now.scheduled_s)
+    hold(state)
     arrival_s = requests[now.arrived].arrival_s
     if now.arrived > len(requests) // 2:
         now.idle_late_s += arrival_s - max(now.scheduled_s, now.end_s)
@@ -134,8 +144,10 @@ def make_step(state: State, model: StepTimeArrays) -> None:
     if now.paused == 0:
         advance_steady(state)
         finish_steady(state)
-    if now.rows > 0:
+    if now.rows > 0 and state.knobs[0].drafts == 0:
         settle_rows(state, seconds)
+    elif now.rows > 0:
+        settle_drafting_rows(state, seconds)
     if now.loose > 0 or now.rows > now.admitted:
         _keep_loose(state)
 
@@ -179,6 +191,8 @@ def _release(state: State, position: int) -> None:
         request.state = DONE
         remove_running(state, position)
         held = blocks_for(request.prompt + request.output - 1, knobs.block_size)
+        if knobs.drafts != 0:
+            held = forget_drafts(state, position)
         if knobs.caching != 0:
             give_back(state, position, held)
         else:

@@ -7,14 +7,17 @@ from planner.simulation.kernel.compiled import compiled
 from planner.simulation.kernel.prefix import give_back
 from planner.simulation.kernel.queue import enqueue_preempted, remove_running
 from planner.simulation.kernel.record import record_preempted
+from planner.simulation.kernel.records import STEADY, WAITING
 from planner.simulation.kernel.rows import drop_row, forget_loose
-from planner.simulation.kernel.state import STEADY, WAITING, State
+from planner.simulation.kernel.speculation import forget_drafts
+from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import leave_steady
 
 
 @compiled
 def victim(state: State) -> int:
-    """First come, first served: the last admitted; priority: the worst (priority, arrival), the first of equals."""
+    """First come, first served: the last admitted. Priority: the worst (priority, arrival, victim_tie), of equals the
+    first."""
     now, requests, ranks = state.now[0], state.requests, state.victim_rank
     if state.knobs[0].priority == 0:
         return int(now.tail)
@@ -36,11 +39,16 @@ def preempt(state: State, position: int) -> int:
         taken = request.take
     elif request.state == STEADY and now.all_served != 0:
         taken = 1
-    held = held_blocks(request, now.tick, taken, knobs.block_size, knobs.whole_prompt != 0)
+    if knobs.drafts != 0:
+        held = state.drafts[position].held
+    else:
+        held = held_blocks(request, now.tick, taken, knobs.block_size, knobs.whole_prompt != 0)
     if knobs.caching != 0:
         give_back(state, position, held)
     else:
         now.free += held
+    if knobs.drafts != 0:
+        forget_drafts(state, position)
     if request.state == STEADY:
         leave_steady(state, position)
     else:

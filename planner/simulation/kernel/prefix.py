@@ -5,7 +5,7 @@ they are a number, `fresh`. Of the named ones only those whose name several prom
 rest of a request's blocks are its own: while it runs they are a number that follows from its progress, and in the
 queue they are one node that counts them (a *run*), since they lie there side by side with the tail in front, and
 are taken from that end. A run is of use only to a request that waits to be resumed, its `owner`; the runs of
-finished requests have none and grow together.
+finished requests have none and grow together. A run's block that is computed anew although it was hit becomes fresh.
 
 Taking blocks is not done at once. Steps only lower `now.free`; what that is less than what lies in the queue was
 taken from the front of it since, and is removed (`settle`) before anybody looks into the queue or adds to it. So a
@@ -17,7 +17,9 @@ from __future__ import annotations
 from planner.simulation.arrays import Ints
 from planner.simulation.kernel.blocks import context_of
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import DONE, EXHAUSTED, STEADY, State
+from planner.simulation.kernel.records import DONE, EXHAUSTED, STEADY
+from planner.simulation.kernel.speculation import unnamed_tokens
+from planner.simulation.kernel.state import State
 
 
 @compiled
@@ -58,22 +60,34 @@ def look_up(state: State, position: int) -> None:
     now.live_hits = 0
     now.shared_hits = 0
     now.own_hits = 0
+    now.own_dropped = 0
     if prefix.assumed > 0 and request.preemptions == 0:
         now.hit_tokens = prefix.assumed * block
         return
     most = (request.prompt + request.emitted - 1) // block
     hits = 0
     while hits < min(most, prefix.shared):
-        at = state.shared[state.shared[prefix.shared_at + hits].name].first
+        at = state.names[state.places[prefix.shared_at + hits].name].first
         if at < 0:
             break
         if state.nodes[at].holders > 0:
             now.live_hits += 1
         hits += 1
-    now.shared_hits = hits
     if hits == prefix.shared:
         now.own_hits = min(prefix.own, most - hits)
+    if state.knobs[0].dropped_hits != 0:
+        if now.own_hits > 0:
+            now.own_hits -= 1
+            now.own_dropped = 1
+        elif hits > 0:
+            hits -= 1
+            last = state.names[state.places[prefix.shared_at + hits].name].first
+            if state.nodes[last].holders > 0:
+                now.live_hits -= 1
+    now.shared_hits = hits
     now.hit_tokens = (hits + now.own_hits) * block
+    if request.preemptions == 0 and prefix.fetched_from <= hits and hits < prefix.fetched_to:
+        now.hit_tokens = prefix.fetched_to * block
 
 
 @compiled
@@ -82,27 +96,30 @@ def take_hits(state: State, position: int) -> int:
     now, nodes = state.now[0], state.nodes
     request, prefix = state.requests[position], state.prefix[position]
     for hit in range(now.shared_hits):
-        at = int(state.shared[state.shared[prefix.shared_at + hit].name].first)
+        at = int(state.names[state.places[prefix.shared_at + hit].name].first)
         if nodes[at].holders == 0:
             _unlink(state, at)
             now.listed -= 1
             now.free -= 1
         nodes[at].holders += 1
-        state.shared[prefix.shared_at + hit].node = at
+        state.places[prefix.shared_at + hit].node = at
     prefix.held = now.shared_hits
-    own = now.own_hits
-    if own > 0:  # all of the run: nothing computed lies behind the last known token
+    own, dropped = now.own_hits, now.own_dropped
+    if own + dropped > 0:  # all of the run: nothing computed lies behind the last known token
         _unlink(state, prefix.run)
         nodes[prefix.run].next = now.spare
         now.spare = prefix.run
         prefix.own = 0
-        now.listed -= own
+        now.listed -= own + dropped
+        now.fresh += dropped
         now.free -= own
     prefix.turn = now.turns
     now.turns += 1
     request.computed = now.hit_tokens
     if request.preemptions == 0:
-        prefix.hit_tokens = now.hit_tokens
+        fetched = now.hit_tokens - now.shared_hits * state.knobs[0].block_size if prefix.fetched_to > 0 else 0
+        prefix.pool_hit_tokens = fetched
+        prefix.hit_tokens = now.hit_tokens - fetched
     else:
         prefix.rehit_tokens += now.hit_tokens
     return int(now.shared_hits + own)
@@ -114,29 +131,35 @@ def learn(state: State) -> None:
 
     The steady set has no row and no prompt left to compute.
     """
-    now, nodes, shared = state.now[0], state.nodes, state.shared
+    now = state.now[0]
     for row in range(now.learned, now.rows):
-        prefix = state.prefix[state.rows[row].request]
-        full = (state.rows[row].cached + state.rows[row].take) // state.knobs[0].block_size
-        full = min(full, prefix.shared)
-        if prefix.held >= full:
-            continue
-        settle(state)
-        for place in range(prefix.shared_at + prefix.held, prefix.shared_at + full):
-            name = shared[place].name
-            at = _new(state)
-            nodes[at].name = name
-            nodes[at].holders = 1
-            nodes[at].count = 1
-            nodes[at].twin = -1
-            if shared[name].first < 0:
-                shared[name].first = at
-            else:
-                nodes[shared[name].last].twin = at
-            shared[name].last = at
-            shared[place].node = at
-        prefix.held = full
+        learn_up_to(state, state.rows[row].request, state.rows[row].cached + state.rows[row].take)
     now.learned = now.rows
+
+
+@compiled
+def learn_up_to(state: State, position: int, tokens: int) -> None:
+    """The first so many tokens of a request are known and scheduled, or there: their shared blocks can be hit."""
+    prefix = state.prefix[position]
+    full = min(tokens // state.knobs[0].block_size, prefix.shared)
+    if prefix.held >= full:
+        return
+    settle(state)
+    nodes = state.nodes
+    for place in range(prefix.shared_at + prefix.held, prefix.shared_at + full):
+        name = state.names[state.places[place].name]
+        at = _new(state)
+        nodes[at].name = state.places[place].name
+        nodes[at].holders = 1
+        nodes[at].count = 1
+        nodes[at].twin = -1
+        if name.first < 0:
+            name.first = at
+        else:
+            nodes[name.last].twin = at
+        name.last = at
+        state.places[place].node = at
+    prefix.held = full
 
 
 @inlined
@@ -157,7 +180,7 @@ def give_back(state: State, position: int, held: int) -> None:
 
     Its full blocks with known tokens can still be hit: the shared ones by anybody, its own by itself. Asynchronously
     the token that a decode emitted in the schedule before is not known, so nor is the block that it completes,
-    unless the request has had its turn in this schedule.
+    unless the request has had its turn in this schedule (with drafts: see `speculation.unnamed_tokens`).
     """
     settle(state)
     now, nodes = state.now[0], state.nodes
@@ -166,6 +189,8 @@ def give_back(state: State, position: int, held: int) -> None:
     known = request.computed
     if request.state == DONE:
         known = request.prompt + request.output - 1
+    elif state.knobs[0].drafts != 0:
+        known = request.computed - unnamed_tokens(state, position)
     elif request.state == EXHAUSTED:
         known = request.computed - prefix.unknown
     elif request.state == STEADY:
@@ -192,7 +217,7 @@ def give_back(state: State, position: int, held: int) -> None:
                 prefix.own = own
                 prefix.run = at
         else:
-            at = int(state.shared[prefix.shared_at + nodes_back - 1 - back].node)
+            at = int(state.places[prefix.shared_at + nodes_back - 1 - back].node)
             nodes[at].holders -= 1
             if nodes[at].holders > 0:
                 continue
@@ -212,16 +237,16 @@ def give_back(state: State, position: int, held: int) -> None:
 def _forget_copy(state: State, at: int) -> None:
     """No hit finds this copy any more; those of the same name stay in the order in which they came."""
     nodes = state.nodes
-    name = nodes[at].name
-    if state.shared[name].first == at:
-        state.shared[name].first = nodes[at].twin
+    name = state.names[nodes[at].name]
+    if name.first == at:
+        name.first = nodes[at].twin
         return
-    before = state.shared[name].first
+    before = name.first
     while nodes[before].twin != at:
         before = nodes[before].twin
     nodes[before].twin = nodes[at].twin
-    if state.shared[name].last == at:
-        state.shared[name].last = before
+    if name.last == at:
+        name.last = before
 
 
 @compiled

@@ -7,7 +7,8 @@ By priority the queue is instead a binary heap of ranks in the order (priority, 
 from __future__ import annotations
 
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import DONE, State
+from planner.simulation.kernel.records import DONE
+from planner.simulation.kernel.state import State
 
 
 @inlined

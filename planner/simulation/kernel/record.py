@@ -11,7 +11,8 @@ import numpy as np
 from planner.simulation.gaps import FIRST_BIN, GAP_BINS, MANTISSA_SHIFT
 from planner.simulation.kernel.blocks import context_of
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import EXHAUSTED, STEADY, State
+from planner.simulation.kernel.records import EXHAUSTED, STEADY
+from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import join_steady, leave_steady, note_peak
 
 
@@ -46,13 +47,13 @@ def finish_steady(state: State) -> None:
     while state.wheel[bucket] >= 0:
         position = state.wheel[bucket]
         leave_steady(state, position)
-        _exhaust(state, position)
+        exhaust(state, position)
         if state.knobs[0].caching != 0:
             state.prefix[position].unknown = state.knobs[0].lag
 
 
 @inlined
-def _exhaust(state: State, position: int) -> None:
+def exhaust(state: State, position: int) -> None:
     state.requests[position].state = EXHAUSTED
     pending = state.pending[state.now[0].schedules & 1]
     pending[0] += 1
@@ -90,7 +91,7 @@ def _emit(state: State, position: int) -> None:
         request.max_gap_s = max(request.max_gap_s, gap_s)
     request.last_token_s = now.end_s
     if request.emitted == request.output:
-        _exhaust(state, position)
+        exhaust(state, position)
     elif now.paused == 0:
         join_steady(state, position)
 
@@ -140,4 +141,6 @@ def record_step(state: State) -> None:
     step.rows = now.recorded_rows
     step.preempted = now.recorded_preempted
     step.free_blocks = now.free
+    step.running = now.running
+    step.waiting = now.waiting
     now.recorded_steps += 1

@@ -6,7 +6,9 @@ import numpy as np
 
 from planner.simulation import saturation
 from planner.simulation.arrays import Floats, Ints
-from planner.simulation.kernel.state import Records, State
+from planner.simulation.held import Held
+from planner.simulation.kernel.records import Records
+from planner.simulation.kernel.state import State
 from planner.simulation.outcome import Outcome, StepRecord
 from planner.simulation.workload import Workload
 
@@ -45,6 +47,8 @@ class Recorder:
             preempted_offsets=np.concatenate(self.preempted_ends),
             preempted=kept[np.concatenate(self.preempted)],
             free_blocks=steps["free_blocks"].copy(),
+            running=steps["running"].copy(),
+            waiting=steps["waiting"].copy(),
             scheduled_s=steps["scheduled_s"].copy(),
             start_s=steps["start_s"].copy(),
             end_s=steps["end_s"].copy(),
@@ -59,6 +63,8 @@ def outcome(
     first_scheduled, first_token = requests["first_scheduled_s"], requests["first_token_s"]
     done = requests["last_token_s"]
     waits = np.maximum(first_token - first_scheduled - requests["chunks_s"], 0.0)
+    held = held_of(now, state.bins)
+    held.close(float(now["end_s"]))
     return Outcome(
         arrival_s=np.array(arrival_s, dtype=np.float64),
         prompt_tokens=np.array(prompt, dtype=np.int64),
@@ -86,8 +92,34 @@ def outcome(
         uncovered_s=float(now["uncovered_s"]),
         uncovered_steps=int(now["uncovered_steps"]),
         makespan_s=float(now["end_s"]),
-        load=saturation.judge(workload.arrival_s, done, state.in_queue, float(now["idle_late_s"])),
+        verifications=int(now["verifications"]),
+        draft_tokens=int(now["draft_tokens"]),
+        accepted_tokens=int(now["accepted_tokens"]),
+        load=saturation.judge(
+            workload.arrival_s,
+            done,
+            state.in_queue,
+            float(now["idle_late_s"]),
+            first_scheduled,
+            first_token,
+        ),
+        kv_blocks=int(state.knobs["num_blocks"][0]),
+        kv_block_s=held.kv_block_s,
+        bin_s=held.bin_s,
+        bins=held.series,
         record=None if recorder is None else recorder.record(workload.kept),
+    )
+
+
+def held_of(now: Records, bins: Floats) -> Held:
+    """One replica's account as the kernel has left it."""
+    return Held(
+        float(now["bin_s"]),
+        bins,
+        int(now["held_blocks"]),
+        int(now["held_seats"]),
+        float(now["held_since_s"]),
+        float(now["kv_block_s"]),
     )
 
 

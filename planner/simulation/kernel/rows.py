@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import LOOSE, STEADY, State
+from planner.simulation.kernel.records import LOOSE, STEADY
+from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import stall
 
 

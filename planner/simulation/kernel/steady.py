@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from planner.simulation.kernel.blocks import context_of, crossing_phase
 from planner.simulation.kernel.compiled import compiled, inlined
-from planner.simulation.kernel.state import LOOSE, STEADY, Record, State
+from planner.simulation.kernel.records import LOOSE, STEADY, Record
+from planner.simulation.kernel.state import State
 
 
 @inlined

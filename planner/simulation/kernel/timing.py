@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calibration.steptime.scalar import StepTimeArrays
 from planner.simulation.kernel.compiled import inlined
+from planner.simulation.kernel.held import note_step
 from planner.simulation.kernel.state import State
 from planner.simulation.kernel.steady import longest_context
 from planner.simulation.kernel.step_time import step_seconds
@@ -14,8 +15,8 @@ from planner.simulation.outcome import DECODE, MIXED, PREFILL
 def time_step(state: State, model: StepTimeArrays) -> float:
     """Set the step's start and end, add it to the accounts, and return its seconds (0 in the steps clock).
 
-    Features of spec/step-time.md: tokens n, decode rows b, emitting rows S, the decodes' contexts (sum C,
-    longest cmax), and for chunks the pairs P and the longest reach kvm.
+    Features, as `step_seconds` takes them: tokens n, decode rows b, logits S (a row that checks drafts has one for each
+    and one more), the decodes' contexts (sum C, longest cmax), and for chunks the pairs P and the longest reach kvm.
     """
     now, knobs = state.now[0], state.knobs[0]
     steady = now.steady if now.paused == 0 else 0
@@ -32,8 +33,7 @@ def time_step(state: State, model: StepTimeArrays) -> float:
         row = state.rows[at]
         request = state.requests[row.request]
         tokens += row.take
-        if row.cached + row.take == request.prompt + request.emitted:
-            emitting += 1
+        emitting += max(0, row.cached + row.take + 1 - request.prompt - request.emitted)
         if row.decode != 0:
             decodes += 1
             contexts += row.cached
@@ -52,6 +52,7 @@ def time_step(state: State, model: StepTimeArrays) -> float:
         now.start_s = now.scheduled_s
         now.end_before_s = now.end_s
         now.end_s = now.scheduled_s
+        note_step(state, tokens, emitting)
         _note_share(state, 1.0, chunks)
         return 0.0
     seconds, covered = step_seconds(
@@ -68,6 +69,7 @@ def time_step(state: State, model: StepTimeArrays) -> float:
     now.start_s = max(now.scheduled_s, now.end_s)
     now.end_before_s = now.end_s
     now.end_s = now.start_s + seconds
+    note_step(state, tokens, emitting)
     _note_share(state, seconds, chunks)
     now.busy_s += seconds
     state.step_busy_s[kind] += seconds

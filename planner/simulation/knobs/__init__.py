@@ -1,6 +1,7 @@
 """Every engine's scheduling knobs under the engine's own names, checked where they are made.
 
-`profile` of each turns them into what the simulators read. Any of them goes into `simulate`.
+`profile` of each turns them into what the simulators read. Any of them goes into `simulate`. Speculative decoding is
+simulated for vLLM only; SGLang's and TensorRT-LLM's knobs for it are refused by name, the others have none.
 """
 
 from planner.simulation.knobs.classic import OrcaKnobs, PrefillFirstKnobs, SarathiKnobs
@@ -14,6 +15,7 @@ from planner.simulation.knobs.policy import (
     PolicyKnobs,
 )
 from planner.simulation.knobs.sglang import SglangKnobs
+from planner.simulation.knobs.speculation import SpeculativeConfig
 from planner.simulation.knobs.tensorrt_llm import EQUAL_PROGRESS, FIRST_COME_FIRST_SERVED, TrtLlmKnobs
 from planner.simulation.knobs.vllm import FCFS, POLICIES, PRIORITY, VllmKnobs
 
@@ -37,6 +39,7 @@ __all__ = [
     "PrefillFirstKnobs",
     "SarathiKnobs",
     "SglangKnobs",
+    "SpeculativeConfig",
     "TrtLlmKnobs",
     "VllmKnobs",
 ]

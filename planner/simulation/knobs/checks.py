@@ -18,3 +18,9 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 def share(name: str, value: float) -> None:
     if not 0.0 < value < 1.0:
         raise ValueError(f"{name} must be between 0 and 1, not {value}")
+
+
+def not_simulated(knobs: object, engine: str, name: str) -> None:
+    """Speculative decoding of an engine for which it is missing here."""
+    if getattr(knobs, name):
+        raise ValueError(f"{name}: speculative decoding is not simulated for {engine}, only for vLLM")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.simulation.knobs.checks import at_least, one_of
+from planner.simulation.knobs.speculation import ASYNCHRONOUS, SpeculativeConfig
 from planner.simulation.profile import IN_ORDER, Profile
 
 FCFS = "fcfs"
@@ -20,6 +21,7 @@ class VllmKnobs:
     pool. `long_prefill_token_threshold` 0 means no cap on a request's chunk; `adaptive_threshold` raises the cap
     to an equal share of the budget. `prefill_schedule_interval` N lets prefills run only every N-th step while
     decodes run. `prefix_caching` (vLLM's default is on) lets requests share cached blocks and find them again.
+    `speculative_config`: how many tokens are guessed, and how often they are right.
     Raises ValueError naming the knob when a value cannot work.
     """
 
@@ -34,6 +36,7 @@ class VllmKnobs:
     watermark: float = 0.0
     async_scheduling: bool = True
     prefix_caching: bool = False
+    speculative_config: SpeculativeConfig | None = None
 
     def __post_init__(self) -> None:
         at_least(
@@ -52,6 +55,22 @@ class VllmKnobs:
         one_of("policy", self.policy, POLICIES)
         if not 0.0 <= self.watermark < 1.0:
             raise ValueError(f"watermark must be in [0, 1), not {self.watermark}")
+        self._check_speculation()
+
+    def _check_speculation(self) -> None:
+        speculation = self.speculative_config
+        if speculation is None or speculation.num_speculative_tokens == 0:
+            return
+        if self.max_num_batched_tokens <= speculation.lookahead_tokens:
+            raise ValueError(
+                f"max_num_batched_tokens must be more than the {speculation.lookahead_tokens} tokens that method"
+                f" {speculation.method!r} guesses, not {self.max_num_batched_tokens}"
+            )
+        if self.async_scheduling and speculation.method not in ASYNCHRONOUS:
+            raise ValueError(
+                f"async_scheduling: vLLM does not schedule asynchronously with method {speculation.method!r},"
+                f" only with {', '.join(ASYNCHRONOUS)}"
+            )
 
     @property
     def watermark_blocks(self) -> int:
@@ -60,6 +79,7 @@ class VllmKnobs:
 
     @property
     def profile(self) -> Profile:
+        speculation = self.speculative_config or SpeculativeConfig(0, 0.0)
         return Profile(
             assembler=IN_ORDER,
             seats=self.max_num_seqs,
@@ -73,4 +93,10 @@ class VllmKnobs:
             adaptive=self.adaptive_threshold,
             interval=self.prefill_schedule_interval,
             caching=self.prefix_caching,
+            named_ahead=speculation.named_ahead if self.prefix_caching else 0,
+            drafts=speculation.num_speculative_tokens,
+            acceptance_rate=speculation.acceptance_rate,
+            lookahead=speculation.lookahead_tokens,
+            draft_s=speculation.draft_s,
+            luck_seed=speculation.seed,
         )
