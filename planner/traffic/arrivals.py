@@ -47,8 +47,12 @@ def arrival_times_s(
     return times[times <= limit_s]
 
 
+#: Gaps that vary by less are all the same: the Gamma law's shape would leave the range of numbers.
+REGULAR_CV = 1e-6
+
+
 def _gaps_s(count: int, rate_per_s: float, cv: float, rng: np.random.Generator) -> Floats:
-    if cv == 0:
+    if cv < REGULAR_CV:
         return np.full(count, 1 / rate_per_s)
     if cv == 1:
         return rng.exponential(1 / rate_per_s, count)

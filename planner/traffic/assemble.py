@@ -2,80 +2,113 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.traffic import hygiene
+from planner.traffic import hygiene, runs
 from planner.traffic.arrivals import arrival_times_s
 from planner.traffic.clock import Clock, seconds_from_first
-from planner.traffic.columns import Columns, joined
+from planner.traffic.columns import Columns
 from planner.traffic.errors import refuse
 from planner.traffic.grids import spread_grid
 from planner.traffic.hygiene import Rows
-from planner.traffic.layout import Layout
-from planner.traffic.model import Finding, Floats, Integers, PrefixHashes, Traffic
+from planner.traffic.layout import UNTIMED, Layout
+from planner.traffic.model import MAX_TOKENS, Finding, Floats, Integers, PrefixHashes, Traffic
 from planner.traffic.options import ImportOptions
 from planner.traffic.stream import Text
 
 Mask = NDArray[np.bool_]
+Order = NDArray[np.intp] | slice
+"""Which rows, in which order; a slice where all stay as they are, which copies nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the rows were read: the columns, whether times are wall-clock stamps, the decimal mark found; what a
+    special format has to tell and adds to the recipe, and the size of hashed blocks where it states it."""
+
+    layout: Layout
+    stamps: bool = False
+    decimal: str | None = None
+    findings: tuple[Finding, ...] = ()
+    recipe: dict[str, Any] = field(default_factory=dict)
+    block_tokens: int | None = None
 
 
 def assemble(
-    columns: Columns,
-    layout: Layout,
-    options: ImportOptions,
-    text: Text,
-    *,
-    source: str,
-    stamps: bool,
-    decimal: str | None,
+    columns: Columns, reading: Reading, options: ImportOptions, text: Text, *, source: str
 ) -> Traffic:
     """The traffic of all rows, every one of which is sound by itself. TrafficError where none can be a
     request or the times make no sense together."""
-    line = joined(columns.lines)
-    prompts, outputs = joined(columns.prompts), joined(columns.outputs)
-    findings: list[Finding | None] = [*_reading(columns, layout, options, text)]
-    keep = _kept(line, prompts, outputs, options, findings)
+    layout = reading.layout
+    line = columns.lines.taken()
+    prompts, outputs = columns.prompts.taken(), columns.outputs.taken()
+    findings: list[Finding | None] = [*_reading(columns, layout, options, text), *reading.findings]
+    if layout.length_unit != "tokens":
+        prompts, outputs = (
+            _as_tokens(lengths, options.tokens_per_unit or 1.0) for lengths in (prompts, outputs)
+        )
+        findings.append(hygiene.converted(layout.length_unit, options.tokens_per_unit or 1.0, len(line)))
+    failed = columns.failed.taken() if columns.failed else None
+    keep = _kept(line, prompts, outputs, failed, options, findings)
     clock = None
     if layout.time is None:
         rng = np.random.default_rng(options.seed)
-        order = np.flatnonzero(keep)
+        order: Order = slice(None) if keep.all() else np.flatnonzero(keep)
         arrival_s = arrival_times_s(
-            options.rate_per_s or 0.0, requests=len(order), interarrival_cv=options.interarrival_cv, rng=rng
+            options.rate_per_s or 0.0,
+            requests=int(keep.sum()),
+            interarrival_cv=options.interarrival_cv,
+            rng=rng,
         )
     else:
-        times = joined(columns.times)
-        clock = seconds_from_first(times, layout, stamps=stamps, chosen=options.time_unit)
-        del times
+        times = columns.times.taken()
+        clock = seconds_from_first(times, layout, stamps=reading.stamps, chosen=options.time_unit)
         findings.append(clock.finding)
-        order, arrival_s = _in_order(clock.arrival_s, keep, line, findings)
+        arrival_s, joints = runs.placed(clock.arrival_s, line, options.time_origin)
+        findings += joints
+        order, arrival_s = _in_order(arrival_s, keep, line, findings)
     rows = Rows(line[order], arrival_s, prompts[order].astype(np.int64), outputs[order].astype(np.int64))
     del prompts, outputs
-    hashes = _hashes(columns, order, rows, findings)
+    hashes = _hashes(columns, order, rows, reading.block_tokens, findings)
     traffic = Traffic(
         arrival_s=rows.arrival_s,
         prompt_tokens=rows.prompt_tokens,
         output_tokens=rows.output_tokens,
         source=source,
         format=layout.format,
-        request_class=joined(columns.classes)[order] if columns.classes else None,
+        max_tokens=_caps(columns, order, rows, findings),
+        priority=columns.priorities.taken()[order] if columns.priorities else None,
+        request_class=columns.classes.taken()[order] if columns.classes else None,
         class_names=tuple(columns.class_codes),
         prefix_hashes=hashes,
         rows_read=columns.rows,
-        recipe=_recipe(layout, options, text, clock, decimal),
+        recipe=_recipe(reading, options, text, clock),
     )
-    findings += [hygiene.single_outputs(rows), hygiene.duplicates(rows)]
+    findings += [hygiene.single_outputs(rows)]
     if layout.time is not None:
-        findings += [hygiene.grid(rows), hygiene.whole_second_stamps(rows)]
-        findings.append(hygiene.rate_check(traffic.rate_per_s, traffic.requests))
+        findings += [hygiene.duplicates(rows), hygiene.grid(rows), hygiene.whole_second_stamps(rows)]
+        findings += [hygiene.one_gap(rows), hygiene.rate_check(traffic.rate_per_s, traffic.requests)]
+        findings.append(
+            hygiene.survivors(columns.rows, failed, options.attempted_requests, traffic.rate_per_s)
+        )
     if traffic.request_class is not None:
-        name = layout.request_class or ""
+        name = layout.request_class or "model"
         findings.append(hygiene.classes(traffic.class_names, traffic.request_class, name))
     traffic = traffic.with_warnings(*(finding for finding in findings if finding))
     return spread_grid(traffic) if options.spread_grid else traffic
+
+
+def _as_tokens(lengths: NDArray[np.int32], tokens_per_unit: float) -> NDArray[np.int32]:
+    """Words or characters as tokens, at least one where there was one. TrafficError beyond what a request is."""
+    tokens = np.where(lengths > 0, np.maximum(np.rint(lengths * tokens_per_unit), 1), 0)
+    if tokens.max(initial=0) > MAX_TOKENS:
+        message = f"With so many tokens each, a length is more than {MAX_TOKENS:,} tokens."
+        raise refuse(message, code="option", field="tokens_per_unit")
+    return tokens.astype(np.int32)
 
 
 def _reading(columns: Columns, layout: Layout, options: ImportOptions, text: Text) -> list[Finding]:
@@ -86,6 +119,9 @@ def _reading(columns: Columns, layout: Layout, options: ImportOptions, text: Tex
         found.append(Finding("encoding", message, 1))
     if text.encoding == "utf-16":
         found.append(Finding("encoding", "The file is in UTF-16 and was read so.", 1))
+    if text.array:
+        message = "The file is one JSON array; what is said of lines is about its elements, counted from 1."
+        found.append(Finding("json_array", message, columns.rows))
     blank = columns.blank_between_rows
     if blank:
         lines = tuple(columns.blank.first[:blank])
@@ -94,10 +130,13 @@ def _reading(columns: Columns, layout: Layout, options: ImportOptions, text: Tex
     if multi_line.count:
         message = "Rows with a line end inside quotes were read as one row each."
         found.append(Finding("multi_line_fields", message, multi_line.count, tuple(multi_line.first)))
-    if layout.time is None and layout.unread:
+    if layout.mapped:
+        chosen = ", ".join(f"{role} = {options.columns[role] or 'none'}" for role in options.columns)
+        found.append(Finding("mapped", f"Columns were chosen by hand: {chosen}.", len(options.columns)))
+    if layout.format == "lengths" and layout.unread:
         message = f"No column was taken for time; not used: {', '.join(layout.unread[:12])}."
         found.append(Finding("no_time_column", message, len(layout.unread)))
-    if layout.time is not None and options.rate_per_s is not None:
+    if layout.format not in UNTIMED and options.rate_per_s is not None:
         message = f"The rate given was not used: the column {layout.time} has the times."
         found.append(Finding("rate_not_used", message, 1))
     return found
@@ -107,19 +146,21 @@ def _kept(
     line: NDArray[np.int32],
     prompts: NDArray[np.int32],
     outputs: NDArray[np.int32],
+    failed: Mask | None,
     options: ImportOptions,
     findings: list[Finding | None],
 ) -> Mask:
     """Which rows can be requests; the others go to `findings`. May raise outputs of 0 to 1, if asked to."""
-    number = np.arange(1, len(line) + 1)
 
     def leave_out(code: str, what: str, rows: Mask) -> None:
         if rows.any():
             count = int(rows.sum())
-            place = f"{'row' if count == 1 else 'rows'} {hygiene.spans(number[rows])}"
+            place = f"{'row' if count == 1 else 'rows'} {hygiene.spans(np.flatnonzero(rows) + 1)}"
             findings.append(hygiene.at_lines(code, f"{count:,} left out ({place}): {what}.", line[rows]))
 
-    no_output, no_prompt = outputs == 0, prompts == 0
+    said = np.zeros(len(line), np.bool_) if failed is None else failed & (outputs > 0)
+    leave_out("failed", "the row itself says that the request failed", said)
+    no_output, no_prompt = (outputs == 0) & ~said, prompts == 0
     if options.zero_outputs == "keep_arrival" and no_output.any():
         message = (
             f"{int(no_output.sum()):,} rows without output, failed requests, kept with one output token."
@@ -128,8 +169,8 @@ def _kept(
         outputs[no_output] = 1
         no_output = np.zeros_like(no_output)
     leave_out("zero_output", "no output tokens, which is how failed requests are recorded", no_output)
-    leave_out("zero_prompt", "no prompt tokens", no_prompt & ~no_output)
-    keep: Mask = ~(no_output | no_prompt)
+    leave_out("zero_prompt", "no prompt tokens", no_prompt & ~no_output & ~said)
+    keep: Mask = ~(no_output | no_prompt | said)
     if options.max_model_len is not None:
         too_long = keep & (prompts.astype(np.int64) + outputs > options.max_model_len)
         what = f"prompt and output are more than {options.max_model_len:,} tokens (max_model_len); never cut"
@@ -143,41 +184,65 @@ def _kept(
 
 def _in_order(
     arrival_s: Floats, keep: Mask, line: NDArray[np.int32], findings: list[Finding | None]
-) -> tuple[NDArray[np.intp], Floats]:
+) -> tuple[Order, Floats]:
     """Indices of the kept rows by time (equal times in the file's order), and their times from 0."""
     findings.append(hygiene.unsorted(arrival_s, line))
-    order = np.flatnonzero(keep)
+    order: Order = slice(None) if keep.all() else np.flatnonzero(keep)
     arrival_s = arrival_s[order]
-    if (np.diff(arrival_s) < 0).any():
+    if (arrival_s[1:] < arrival_s[:-1]).any():
         by_time = np.argsort(arrival_s, kind="stable")
-        order, arrival_s = order[by_time], arrival_s[by_time]
-    return order, arrival_s - arrival_s[0]
+        order = by_time if isinstance(order, slice) else order[by_time]
+        arrival_s = arrival_s[by_time]
+    return order, arrival_s - arrival_s[0] if arrival_s[0] else arrival_s
+
+
+def _caps(columns: Columns, order: Order, rows: Rows, findings: list[Finding | None]) -> Integers | None:
+    """max_tokens of the kept rows, never below the output; None where the file has none."""
+    if not columns.max_tokens:
+        return None
+    caps = columns.max_tokens.taken()[order].astype(np.int64)
+    none, below = caps == 0, (caps > 0) & (caps < rows.output_tokens)
+    if none.any():
+        message = f"{int(none.sum()):,} rows give no max_tokens: their output length stands for it."
+        findings.append(hygiene.at_lines("max_tokens_missing", message, rows.line[none]))
+    if below.any():
+        message = (
+            f"{int(below.sum()):,} rows have more output than max_tokens: their output length stands for it."
+        )
+        findings.append(hygiene.at_lines("max_tokens_below_output", message, rows.line[below]))
+    return np.where(none | below, rows.output_tokens, caps)
 
 
 def _hashes(
-    columns: Columns, order: NDArray[np.intp], rows: Rows, findings: list[Finding | None]
+    columns: Columns,
+    order: Order,
+    rows: Rows,
+    block_tokens: int | None,
+    findings: list[Finding | None],
 ) -> PrefixHashes | None:
     if not columns.hashes_read:
         return None
-    offsets: Integers = np.concatenate(([0], np.cumsum(joined(columns.hash_counts), dtype=np.int64)))
-    hashes = PrefixHashes(joined(columns.hashes), offsets).take(order)
-    checked, finding = hygiene.hash_block(hashes, rows.prompt_tokens, rows.line)
+    offsets: Integers = np.concatenate(([0], np.cumsum(columns.hash_counts.taken(), dtype=np.int64)))
+    hashes = PrefixHashes(columns.hashes.taken(), offsets)
+    if not isinstance(order, slice):
+        hashes = hashes.take(order)
+    checked, finding = hygiene.hash_block(hashes, rows.prompt_tokens, rows.line, block_tokens)
     findings.append(finding)
     return checked
 
 
-def _recipe(
-    layout: Layout, options: ImportOptions, text: Text, clock: Clock | None, decimal: str | None
-) -> dict[str, Any]:
+def _recipe(reading: Reading, options: ImportOptions, text: Text, clock: Clock | None) -> dict[str, Any]:
     """How the file was read: with the file, enough to read it so again."""
+    layout = reading.layout
     recipe: dict[str, Any] = {
         "options": options.changed(),
         "layout": asdict(layout),
         "encoding": text.encoding,
         "compression": text.compression,
+        **reading.recipe,
     }
-    if decimal is not None:
-        recipe["decimal"] = decimal
+    if reading.decimal is not None:
+        recipe["decimal"] = reading.decimal
     if clock is not None:
         recipe |= {"time_unit": clock.unit, "first_time": clock.first}
     if layout.time is None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.traffic.errors import refuse
-from planner.traffic.layout import UNIT_NAMES, UNITS_PER_S, Layout, Unit
+from planner.traffic.growing import parts
+from planner.traffic.layout import S_PER_UNIT, UNIT_NAMES, UNITS_PER_S, Layout, Unit
 from planner.traffic.model import MAX_DURATION_S, Finding, Floats, Integers
 
 
@@ -31,11 +32,11 @@ class Clock:
 def seconds_from_first(
     times: Floats | Integers, layout: Layout, *, stamps: bool, chosen: Unit | None
 ) -> Clock:
-    """`times` in the file's unit, N >= 1. TrafficError for a span that no trace has."""
+    """`times` in the file's unit, N >= 1; their memory becomes that of the arrivals. TrafficError for a span that no
+    trace has."""
     unit, assumed = _unit(times, layout, stamps, chosen)
     first = times.min()
-    # Subtracting before dividing keeps integers exact: 7 digits of a stamp, nanoseconds since 1970.
-    arrival_s = (times - first) / UNITS_PER_S[unit]
+    arrival_s = _seconds_since(first, times, unit)
     span_s = float(arrival_s.max())
     if span_s > MAX_DURATION_S:
         message = (
@@ -45,6 +46,15 @@ def seconds_from_first(
         raise refuse(message, code="time_span", field="time_unit")
     shown = str(np.datetime64(int(first), "ns")) if stamps else repr(first.item())
     return Clock(arrival_s, unit, shown, _assumption(unit, arrival_s) if assumed else None)
+
+
+def _seconds_since(first: np.float64 | np.int64, times: Floats | Integers, unit: Unit) -> Floats:
+    seconds = times.view(np.float64)  # 8 bytes either way
+    for part in parts(len(times)):
+        # Subtracting before dividing keeps integers exact: 7 digits of a stamp, nanoseconds since 1970.
+        since = times[part] - first
+        seconds[part] = since * S_PER_UNIT[unit] if unit in S_PER_UNIT else since / UNITS_PER_S[unit]
+    return seconds
 
 
 def _unit(times: Floats | Integers, layout: Layout, stamps: bool, chosen: Unit | None) -> tuple[Unit, bool]:
@@ -57,7 +67,7 @@ def _unit(times: Floats | Integers, layout: Layout, stamps: bool, chosen: Unit |
     for least, unit in since_1970:
         if smallest >= least:
             return unit, True
-    whole = times.dtype == np.int64 or not np.any(times % 1)
+    whole = times.dtype == np.int64 or not any((times[part] % 1).any() for part in parts(len(times)))
     return ("ms" if layout.json and whole else "s"), True
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.traffic.errors import LISTED, TooLarge
+from planner.traffic.growing import Growing
 from planner.traffic.model import Integers
 from planner.traffic.stream import Limits
 
 MAX_CLASSES = 1_000
+MAX_CLASS_BYTES = 128
+NO_CLASS = "(none)"
+"""The class of rows whose column for it is empty."""
 
 
 @dataclass(slots=True)
@@ -32,20 +36,24 @@ class NotedLines:
 
 @dataclass(slots=True)
 class Columns:
-    """Chunks of equal length: line numbers, times (in the file's unit, float64 or int64), lengths, classes,
-    prefix hashes. `rows` counts all rows of the file, `last_line` is where the last of them ends."""
+    """Chunks of equal length: line numbers, times (in the file's unit, float64 or int64), lengths, caps on the
+    output (0: none given), priorities, classes, whether the row says that it failed, prefix hashes. `rows`
+    counts all rows of the file, `last_line` is where the last of them ends."""
 
     limits: Limits
     rows: int = 0
     last_line: int = 0
-    lines: list[NDArray[np.int32]] = field(default_factory=list)
-    times: list[NDArray[Any]] = field(default_factory=list)
-    prompts: list[NDArray[np.int32]] = field(default_factory=list)
-    outputs: list[NDArray[np.int32]] = field(default_factory=list)
-    classes: list[NDArray[np.int16]] = field(default_factory=list)
+    lines: Growing[np.int32] = field(default_factory=Growing)
+    times: Growing[Any] = field(default_factory=Growing)
+    prompts: Growing[np.int32] = field(default_factory=Growing)
+    outputs: Growing[np.int32] = field(default_factory=Growing)
+    max_tokens: Growing[np.int32] = field(default_factory=Growing)
+    priorities: Growing[np.int64] = field(default_factory=Growing)
+    failed: Growing[np.bool_] = field(default_factory=Growing)
+    classes: Growing[np.int16] = field(default_factory=Growing)
     class_codes: dict[str, int] = field(default_factory=dict)
-    hashes: list[NDArray[np.uint64]] = field(default_factory=list)
-    hash_counts: list[NDArray[np.int32]] = field(default_factory=list)
+    hashes: Growing[np.uint64] = field(default_factory=Growing)
+    hash_counts: Growing[np.int32] = field(default_factory=Growing)
     hashes_read: int = 0
     blank: NotedLines = field(default_factory=NotedLines)
     multi_line: NotedLines = field(default_factory=NotedLines)
@@ -82,18 +90,22 @@ class Columns:
         self.hashes.append(flat)
         self.hash_counts.append(counts)
 
+    def add_options(
+        self,
+        max_tokens: Integers | None = None,
+        priorities: Integers | None = None,
+        failed: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """The optional columns of a chunk; the same ones with every chunk."""
+        if max_tokens is not None:
+            self.max_tokens.append(max_tokens.astype(np.int32))
+        if priorities is not None:
+            self.priorities.append(priorities.astype(np.int64))
+        if failed is not None:
+            self.failed.append(failed)
+
     def class_code(self, name: str) -> int | None:
         """The number of a class, in order of appearance; None where there are too many."""
         if name not in self.class_codes and len(self.class_codes) >= MAX_CLASSES:
             return None
         return self.class_codes.setdefault(name, len(self.class_codes))
-
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-def joined(chunks: list[NDArray[_Scalar]]) -> NDArray[_Scalar]:
-    """One array of all chunks; the list is emptied, so that the chunks do not stay beside it."""
-    array = np.concatenate(chunks)
-    chunks.clear()
-    return array

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.traffic.growing import parts
 from planner.traffic.model import Floats, Integers, PrefixHashes
 
 MAX_BINS = 20_000
@@ -49,7 +50,7 @@ def burst_counts(arrival_s: Floats, bins: int = 600, width_s: float | None = Non
     """Arrivals at burst scale around the busiest moment: at most `bins` bins of `width_s` (burst_width_s)."""
     width_s = burst_width_s(arrival_s) if width_s is None else width_s
     index = (arrival_s // width_s).astype(np.int64)
-    cells, per_cell = np.unique(index, return_counts=True)
+    cells, per_cell = _runs(index)
     first = max(0, int(cells[per_cell.argmax()]) - bins // 2)
     last = min(int(index[-1]), first + bins - 1)
     inside = (index >= first) & (index <= last)
@@ -57,11 +58,20 @@ def burst_counts(arrival_s: Floats, bins: int = 600, width_s: float | None = Non
     return CountsOverTime(np.arange(first, first + len(count), dtype=np.float64) * width_s, count, width_s)
 
 
+def _runs(index: Integers) -> tuple[Integers, Integers]:
+    """Distinct values of a sorted int64[N], N >= 1, and how often each occurs, without sorting again."""
+    first = np.concatenate(([0], np.flatnonzero(np.diff(index)) + 1))
+    return index[first], np.diff(np.append(first, len(index)))
+
+
 def interarrival_cv(arrival_s: Floats) -> float | None:
     """Deviation (population) of the gaps / their mean; None without gaps or where all are 0."""
-    gaps_s = np.diff(arrival_s)
-    mean_s = float(gaps_s.mean()) if len(gaps_s) else 0.0
-    return float(gaps_s.std()) / mean_s if mean_s > 0 else None
+    gaps = len(arrival_s) - 1
+    mean_s = float(arrival_s[-1] - arrival_s[0]) / gaps if gaps else 0.0
+    if mean_s <= 0:
+        return None
+    off = (np.diff(arrival_s[part.start : part.stop + 1]) - mean_s for part in parts(gaps))
+    return float(np.sqrt(sum(float(np.dot(each, each)) for each in off) / gaps)) / mean_s
 
 
 def index_of_dispersion(arrival_s: Floats, width_s: float) -> float | None:
@@ -71,11 +81,37 @@ def index_of_dispersion(arrival_s: Floats, width_s: float) -> float | None:
     windows = int(arrival_s[-1] // width_s)
     if windows < 2:
         return None
-    index = (arrival_s // width_s).astype(np.int64)
-    count = np.unique(index[index < windows], return_counts=True)[1].astype(np.float64)
-    mean = float(count.sum()) / windows
-    variance = float((count**2).sum()) / windows - mean**2
-    return variance / mean
+    total, squares = 0, 0
+    open_window, so_far = -1, 0  # a window may go on in the next part
+    for part in parts(len(arrival_s)):
+        index = (arrival_s[part] // width_s).astype(np.int64)
+        index = index[: int(np.searchsorted(index, windows))]
+        if not len(index):
+            break
+        cells, count = _runs(index)
+        if cells[0] == open_window:
+            count[0] += so_far
+            squares -= so_far**2
+        total += len(index)
+        squares += int(np.dot(count, count))
+        open_window, so_far = int(cells[-1]), int(count[-1])
+    mean = total / windows
+    return (squares / windows - mean**2) / mean
+
+
+WINDOWS_S = (1.0, 10.0, 60.0, 600.0)
+ENOUGH_WINDOWS = 10
+
+
+def dispersion_by_window(arrival_s: Floats) -> list[dict[str, float]]:
+    """Index of dispersion for those of WINDOWS_S that the span holds at least ENOUGH_WINDOWS times."""
+    found = []
+    for window_s in WINDOWS_S:
+        if arrival_s[-1] // window_s >= ENOUGH_WINDOWS:
+            index = index_of_dispersion(arrival_s, window_s)
+            if index is not None:
+                found.append({"window_s": window_s, "index": index})
+    return found
 
 
 def dispersion_curve(arrival_s: Floats, points: int = 25) -> tuple[Floats, Floats]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.traffic.errors import LISTED
+from planner.traffic.errors import LISTED, refuse
+from planner.traffic.growing import parts
 from planner.traffic.model import Finding, Floats, Integers, PrefixHashes
 
 Lines = NDArray[np.int32]
-_BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1_024, 2_048, 1, 2, 4, 8)
+BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1_024, 2_048, 1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ def spans(numbers: Integers, limit: int = 12) -> str:
 
 def unsorted(arrival_s: Floats, line: Lines) -> Finding | None:
     """Rows that are earlier than one before them."""
+    if not (arrival_s[1:] < arrival_s[:-1]).any():
+        return None
     latest = np.maximum.accumulate(arrival_s)
     back = latest - arrival_s
     late = np.flatnonzero(back > 0)
@@ -69,7 +72,7 @@ def single_outputs(rows: Rows) -> Finding | None:
 
 def duplicates(rows: Rows) -> Finding | None:
     """Rows equal in time, prompt and output to one before them. `rows` are sorted by time."""
-    same_time = np.flatnonzero(np.diff(rows.arrival_s) == 0)
+    same_time = np.flatnonzero(rows.arrival_s[1:] == rows.arrival_s[:-1])
     if not len(same_time):
         return None
     among = np.unique(np.concatenate((same_time, same_time + 1)))
@@ -87,9 +90,10 @@ def duplicates(rows: Rows) -> Finding | None:
 def grid(rows: Rows) -> Finding | None:
     """Many requests on few stamps: the recording's clock was coarse, and bursts at its ticks are not real."""
     n = len(rows.arrival_s)
-    stamps = np.unique(rows.arrival_s)
-    if n < 8 or len(stamps) * 2 > n:
+    new = rows.arrival_s[1:] != rows.arrival_s[:-1]
+    if n < 8 or (1 + int(new.sum())) * 2 > n:
         return None
+    stamps = np.unique(rows.arrival_s)
     tick_s = float(np.median(np.diff(stamps))) if len(stamps) > 1 else 0.0
     tick = f", every {tick_s:.6g} s" if tick_s else ""
     message = (
@@ -103,10 +107,62 @@ def grid(rows: Rows) -> Finding | None:
 def whole_second_stamps(rows: Rows) -> Finding | None:
     """Stamps in whole seconds although requests come about as often: gaps are rounded."""
     n = len(rows.arrival_s)
-    if n < 50 or rows.arrival_s[-1] > 5.0 * n or (rows.arrival_s % 1).any():
+    if n < 50 or rows.arrival_s[-1] > 5.0 * n or any((rows.arrival_s[part] % 1).any() for part in parts(n)):
         return None
     message = "All times are whole seconds, and requests come about as often: gaps and bursts are rounded."
     return Finding("whole_seconds", message, n)
+
+
+def one_gap(rows: Rows) -> Finding | None:
+    """One pause that is nearly the whole trace: times of two origins, or two recordings in one file."""
+    n = len(rows.arrival_s)
+    if n < 8 or rows.arrival_s[-1] < 3_600:
+        return None
+    gaps_s = np.diff(rows.arrival_s)
+    at = int(gaps_s.argmax())
+    share = float(gaps_s[at]) / float(rows.arrival_s[-1])
+    if share < 0.9:
+        return None
+    message = (
+        f"One pause of {gaps_s[at]:,.6g} s, {100 * share:.4g} % of the whole, lies between lines {rows.line[at]} and "
+        f"{rows.line[at + 1]}: are all times of one origin?"
+    )
+    return Finding("one_gap", message, 2, (int(rows.line[at]), int(rows.line[at + 1])))
+
+
+def survivors(
+    rows: int, failed: NDArray[np.bool_] | None, attempted: int | None, rate_per_s: float | None
+) -> Finding | None:
+    """Only requests that ended well, or as many attempts as the user says there were."""
+    if attempted is not None:
+        if attempted < rows:
+            raise refuse(
+                f"The file has {rows:,} rows, more than the {attempted:,} requests that were attempted.",
+                code="option", field="attempted_requests",
+            )  # fmt: skip
+        if attempted == rows:
+            return None
+        offered = f": the offered rate was about {rate_per_s * attempted / rows:.4g}/s" if rate_per_s else ""
+        message = (
+            f"{attempted:,} requests were attempted and {rows:,} are in the file, {100 * rows / attempted:.3g} % of "
+            f"them{offered}, not the rate shown. Those missing are not made up."
+        )
+        return Finding("survivors_only", message, attempted - rows)
+    if failed is not None and not failed.any():
+        message = (
+            "The file says of every request that it succeeded. If failed ones were not recorded, the true load was "
+            "higher: say how many were attempted (attempted_requests)."
+        )
+        return Finding("survivors_only", message, rows)
+    return None
+
+
+def converted(unit: str, tokens_per_unit: float, count: int) -> Finding:
+    message = (
+        f"Lengths are {unit}; {tokens_per_unit:g} tokens for each were assumed. Real tokenizers differ by text and "
+        "language."
+    )
+    return Finding("length_unit", message, count)
 
 
 def rate_check(rate_per_s: float | None, count: int) -> Finding | None:
@@ -117,18 +173,19 @@ def rate_check(rate_per_s: float | None, count: int) -> Finding | None:
 
 
 def hash_block(
-    hashes: PrefixHashes, prompt_tokens: Integers, line: Lines
+    hashes: PrefixHashes, prompt_tokens: Integers, line: Lines, stated: int | None = None
 ) -> tuple[PrefixHashes | None, Finding | None]:
     """The block size for which ceil(prompt / block) is the number of hashes, and what does not fit it.
 
     Hashes that fit no size for at least half of the rows are left out: they cannot be block hashes."""
     lengths = np.diff(hashes.offsets)
-    wrong = {size: int((-(-prompt_tokens // size) != lengths).sum()) for size in _BLOCK_SIZES}
-    size = min(_BLOCK_SIZES, key=lambda candidate: wrong[candidate])
+    sizes = (stated,) if stated else BLOCK_SIZES
+    wrong = {size: int((-(-prompt_tokens // size) != lengths).sum()) for size in sizes}
+    size = min(sizes, key=lambda candidate: wrong[candidate])
     if wrong[size] == 0:
         return PrefixHashes(hashes.flat, hashes.offsets, size), None
     misfits = line[-(-prompt_tokens // size) != lengths]
-    rule = f"ceil(prompt / {size}), the block size that fits most"
+    rule = f"ceil(prompt / {size}), the block size that {'is stated' if stated else 'fits most'}"
     if len(misfits) * 2 > len(line):
         message = (
             f"{_rows(len(misfits), 'has', 'have')} another number of hash_ids than {rule}: hash_ids left out."

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.traffic.errors import TrafficError, TrafficFileError, refuse
+from planner.traffic.report import kind_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,7 +37,13 @@ class Finding:
     lines: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {"code": self.code, "message": self.message, "count": self.count, "lines": list(self.lines)}
+        return {
+            "code": self.code,
+            "kind": kind_of(self.code),
+            "message": self.message,
+            "count": self.count,
+            "lines": list(self.lines),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ def _inconsistency(traffic: Traffic) -> str | None:
         if array is not None and array.shape != (n,):
             return f"{name} must have shape ({n},), not {array.shape}."
     arrival_s = traffic.arrival_s
-    if not (np.isfinite(arrival_s).all() and arrival_s[0] == 0 and (np.diff(arrival_s) >= 0).all()):
+    if not (np.isfinite(arrival_s).all() and arrival_s[0] == 0 and (arrival_s[1:] >= arrival_s[:-1]).all()):
         return "Arrival times must start at 0 and never fall."
     for name in ("prompt_tokens", "output_tokens", "max_tokens"):
         array = getattr(traffic, name)

@@ -115,12 +115,26 @@ def count_problem(text: str) -> str:
         return f"{quoted(text)} is a truth value, not a token count"
     if THOUSANDS.fullmatch(bare):
         digits = re.sub(r"\D", "", bare)
-        return f"{quoted(text)} may mean {digits} or a fraction: write token counts in digits only"
+        return (
+            f"{quoted(text)} may mean {digits} or a fraction: write token counts in digits only, or say what "
+            "separates thousands (thousands)"
+        )
     if re.fullmatch(r"-\d.*", bare, re.ASCII):
         return f"{quoted(text)} is negative"
     if _DECIMAL.fullmatch(bare.replace(",", ".")):
         return f"{quoted(text)} is not a whole number in digits only, as token counts are written"
     return f"{quoted(text)} is not a number"
+
+
+def separated_count(text: str, separator: str) -> int | None:
+    """A token count whose thousands are set apart by `separator` (1.200), as the user said; None for another.
+    A blank stands for all the spaces that are used so, an apostrophe for both of its signs."""
+    signs = {" ": " \u00a0\u2009\u202f", "'": "'’"}.get(separator, separator)
+    sign = next((sign for sign in signs if sign in text), "")
+    if not sign or not re.fullmatch(rf"\d{{1,3}}({re.escape(sign)}\d{{3}})+", text, re.ASCII):
+        return None
+    value = int(text.replace(sign, ""))
+    return value if value <= MAX_TOKENS else None
 
 
 def quoted(text: str, limit: int = 40) -> str:

@@ -1,10 +1,9 @@
 """CSV and its relatives taken apart: blocks of whole lines -> where the wanted fields are.
 
-Most files hold no quotes. Then a delimiter is a delimiter wherever it stands, and three comparisons over a
-block find all its fields at once. Quotes around whole fields cost one comparison more: those delimiters
-count that have an even number of quotes before them. From the first block on where a quote stands anywhere
-else, or a line ends inside quotes, Python's csv module takes the lines apart, and its fields are laid out the
-same way.
+Where no quotes stand, a delimiter is a delimiter, and three comparisons over a block find all its fields at once.
+Quotes as the standard has them (quotes.py) cost two comparisons more: those delimiters and line ends count that
+stand outside of them. From the first block on where quotes stand in any other way, or within a wanted field,
+Python's csv module takes the lines apart, and its fields are laid out the same way.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from planner.traffic.layout import Layout
 from planner.traffic.model import Integers
 from planner.traffic.numbers import Bytes, Positions, trimmed
 from planner.traffic.problems import Problems
+from planner.traffic.quotes import QUOTE, Quotes, find_quotes, without
 from planner.traffic.stream import decoded
 
-QUOTE = ord('"')
 _BATCH_ROWS = 20_000
 Field = tuple[Positions, Positions]
 
@@ -47,75 +46,119 @@ def batches(
 ) -> Iterator[Batch]:
     """The rows after the header, with the fields at `places`. Counts rows and blank lines in `columns`;
     rows of another width go to `problems`. TooLarge over the cap on rows."""
-    for line, block in blocks:
-        data = np.frombuffer(block, np.uint8)
-        delimiters = _delimiters(data, ord(layout.delimiter), quotes=b'"' in block)
-        if delimiters is None:
-            yield from _quoted(line, chain([(line, block)], blocks), layout, places, columns, problems)
+    rest: tuple[int, bytes] | None = None  # a row whose quotes have not been closed yet
+    for here in blocks:
+        line, block = here if rest is None else (rest[0], rest[1] + here[1])
+        rest = None
+        quotes = None
+        if b'"' in block:
+            quotes = find_quotes(np.frombuffer(block, np.uint8), ord(layout.delimiter))
+            if quotes is not None and quotes.open_at_end:
+                whole = _last_end(block, quotes)
+                if len(block) - whole > columns.limits.line_bytes:
+                    quotes = None
+                else:
+                    rest = (line + block.count(b"\n", 0, whole), block[whole:])
+                    block, quotes = block[:whole], _cut(quotes, whole)
+            if quotes is None:
+                yield from _quoted(line, chain([(line, block)], blocks), layout, places, columns, problems)
+                return
+        if not block:
+            continue
+        rows = _rows(line, block, quotes, layout, problems)
+        batch = _fields(rows, layout, places, quotes)
+        if batch is None:
+            unread = chain([(line, block)], [] if rest is None else [rest], blocks)
+            yield from _quoted(line, unread, layout, places, columns, problems)
             return
-        yield _plain(line, block, delimiters, layout, places, columns, problems)
+        _count(rows, layout, columns, problems)
+        yield batch
+    if rest is not None:
+        yield from _quoted(rest[0], iter([rest]), layout, places, columns, problems)
 
 
-def _delimiters(data: Bytes, delimiter: int, *, quotes: bool) -> Positions | None:
-    """Where fields are divided; None where quotes stand otherwise than in pairs around whole fields."""
-    found = data == delimiter
-    if not quotes:
-        return np.flatnonzero(found)
-    is_quote = data == QUOTE
-    quote = np.flatnonzero(is_quote)
-    opening, closing = quote[0::2], quote[1::2]
-    before = data[np.maximum(opening - 1, 0)]
-    opens = (opening == 0) | (before == delimiter) | (before == 10)
-    after = data[np.minimum(closing + 1, len(data) - 1)]
-    closes = (after == delimiter) | (after == 10) | (after == 13)
-    if len(opening) != len(closing) or not opens.all() or not closes.all():
-        return None
-    inside = np.cumsum(is_quote, dtype=np.uint8) & 1  # the count may wrap: only its last bit matters
-    if (inside & ((data == 10) | (data == 13))).any():
-        return None
-    return np.flatnonzero(found & (inside == 0))
+def _last_end(block: bytes, quotes: Quotes) -> int:
+    """Where the last row that is whole ends."""
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == 10)
+    outside = ends[~quotes.inside[ends]]
+    return int(outside[-1]) + 1 if len(outside) else 0
 
 
-def _plain(
-    first_line: int,
-    block: bytes,
-    delimiters: Positions,
-    layout: Layout,
-    places: tuple[int, ...],
-    columns: Columns,
-    problems: Problems,
-) -> Batch:
+def _cut(quotes: Quotes, length: int) -> Quotes:
+    return Quotes(quotes.at[: int(np.searchsorted(quotes.at, length))], quotes.inside[:length])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a block with their delimiters: starts, ends (without blanks around), first line of each and how
+    many lines it takes, and the place of its first delimiter. `blank` are lines without anything."""
+
+    data: Bytes
+    delimiters: Positions
+    starts: Positions
+    ends: Positions
+    lines: Integers
+    spans: Integers
+    first: Positions
+    width: Integers
+    blank: Integers
+
+
+def _rows(first_line: int, block: bytes, quotes: Quotes | None, layout: Layout, problems: Problems) -> _Rows:
     data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == 10)
+    delimiters = np.flatnonzero(data == ord(layout.delimiter))
+    newlines = np.flatnonzero(data == 10)
+    number = np.arange(len(newlines))  # of the line that ends there, from 0
+    if quotes is not None:
+        delimiters = delimiters[~quotes.inside[delimiters]]
+        number = np.flatnonzero(~quotes.inside[newlines])
+    ends = newlines[number]
     starts = np.concatenate((np.zeros(1, np.intp), ends[:-1] + 1))
+    before = np.concatenate((np.full(1, -1), number[:-1]))
+    lines, spans = first_line + before + 1, number - before
     ends = ends - ((ends > starts) & (data[ends - 1] == 13))
-    lines = np.arange(first_line, first_line + len(ends))
     if block.count(b"\r") != block.count(b"\r\n"):
-        _stray_returns(data, ends, lines, problems)
+        _stray_returns(data, ends, lines, quotes, problems)
     starts, ends = trimmed(data, starts, ends)
     filled = ends > starts
-    if not filled.all():
-        columns.skip_blank(lines[~filled])
-        starts, ends, lines = starts[filled], ends[filled], lines[filled]
-    if len(lines):
-        columns.count_rows(len(lines), int(lines[-1]))
+    blank = lines[~filled]
+    starts, ends, lines, spans = starts[filled], ends[filled], lines[filled], spans[filled]
     first = np.searchsorted(delimiters, starts)
     width = np.searchsorted(delimiters, ends) - first + 1
-    whole = width == len(layout.header)
-    if not whole.all():
-        for index in np.flatnonzero(~whole).tolist():
-            _wrong_width(problems, int(lines[index]), int(width[index]), layout)
-        starts, ends, lines, first = starts[whole], ends[whole], lines[whole], first[whole]
+    return _Rows(data, delimiters, starts, ends, lines, spans, first, width, blank)
+
+
+def _count(rows: _Rows, layout: Layout, columns: Columns, problems: Problems) -> None:
+    """Tells `columns` and `problems` what there is of rows."""
+    if len(rows.blank):
+        columns.skip_blank(rows.blank)
+    if len(rows.lines):
+        columns.count_rows(len(rows.lines), int(rows.lines[-1] + rows.spans[-1]) - 1)
+    columns.multi_line.add(rows.lines[rows.spans > 1])
+    for index in np.flatnonzero(rows.width != len(layout.header)).tolist():
+        _wrong_width(problems, int(rows.lines[index]), int(rows.width[index]), layout)
+
+
+def _fields(rows: _Rows, layout: Layout, places: tuple[int, ...], quotes: Quotes | None) -> Batch | None:
+    """The wanted fields of the rows as wide as the header; None where one of them has a quote or a line end in it."""
+    whole = rows.width == len(layout.header)
+    starts, ends, first = rows.starts[whole], rows.ends[whole], rows.first[whole]
     last = len(layout.header) - 1
     fields = tuple(
         _bare(
-            data,
-            delimiters[first + place - 1] + 1 if place else starts,
-            delimiters[first + place] if place < last else ends,
+            rows.data,
+            rows.delimiters[first + place - 1] + 1 if place else starts,
+            rows.delimiters[first + place] if place < last else ends,
         )
         for place in places
     )
-    return Batch(data, lines, fields)
+    if quotes is not None:
+        broken = [quotes.at]
+        if (rows.spans > 1).any():
+            broken.append(np.flatnonzero(((rows.data == 10) | (rows.data == 13)) & quotes.inside))
+        if not all(without(positions, *field) for field in fields for positions in broken):
+            return None
+    return Batch(rows.data, rows.lines[whole], fields)
 
 
 def _bare(data: Bytes, starts: Positions, ends: Positions) -> Field:
@@ -187,10 +230,14 @@ def _text_lines(blocks: Iterator[tuple[int, bytes]]) -> Iterator[str]:
             yield decoded(line) + "\n"
 
 
-def _stray_returns(data: Bytes, ends: Positions, lines: Integers, problems: Problems) -> None:
+def _stray_returns(
+    data: Bytes, ends: Positions, lines: Integers, quotes: Quotes | None, problems: Problems
+) -> None:
     """A carriage return within a line may have been a line end: two rows must not pass for one."""
     returns = np.flatnonzero(data == 13)
     stray = returns[data[np.minimum(returns + 1, len(data) - 1)] != 10]
+    if quotes is not None:
+        stray = stray[~quotes.inside[stray]]
     for index in np.unique(np.searchsorted(ends, stray)).tolist():
         problems.add(int(lines[index]), None, "there is a carriage return within the line", "line_ends")
 

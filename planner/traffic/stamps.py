@@ -7,13 +7,64 @@ to six, so stamps are integers of nanoseconds here and nothing is lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.traffic.model import Integers
-from planner.traffic.numbers import Bytes, Mask, Positions
+from planner.traffic.numbers import Bytes, Mask, Positions, quoted
+from planner.traffic.stream import decoded
 
 _DIGITS = np.array([0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18])
 _SECOND_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class WallClock:
+    """Reads a column of stamps in the order of the file: all have a zone or none has, unless `utc_offset` says what
+    zone those without one are in."""
+
+    utc_offset: str | None = None
+    zoned: bool | None = None
+
+    def read(
+        self, data: Bytes, starts: Positions, ends: Positions
+    ) -> tuple[Integers, list[tuple[int, str, str]]]:
+        """int64 nanoseconds since 1970, and (index, message, code) of every field that has none."""
+        values, zoned, good = read_stamps(data, starts, ends)
+
+        def shown(index: int) -> str:
+            return quoted(decoded(data[int(starts[index]) : int(ends[index])].tobytes()))
+
+        wrong = [
+            (index, f"{shown(index)} is not a date and time like 2023-11-16 18:17:03.9799600", "bad_value")
+            for index in np.flatnonzero(~good).tolist()
+        ]
+        if self.utc_offset is not None:
+            return np.where(zoned, values, values - _offset_ns(self.utc_offset)), wrong
+        if self.zoned is None and good.any():
+            self.zoned = bool(zoned[int(good.argmax())])
+        first = "have" if self.zoned else "do not have"
+        wrong += [
+            (index, f"{shown(index)}: the rows before {first} a time zone; say what zone those without one are in "
+             "(utc_offset)", "mixed_zones")
+            for index in np.flatnonzero(good & (zoned != self.zoned)).tolist()
+        ]  # fmt: skip
+        return values, wrong
+
+    def read_texts(self, texts: Sequence[str]) -> tuple[Integers, list[tuple[int, str, str]]]:
+        """The same of texts."""
+        cells = [text.encode(errors="replace") for text in texts]
+        ends = np.cumsum([len(cell) + 1 for cell in cells]) - 1
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        return self.read(np.frombuffer(b"\n".join(cells) + b"\n", np.uint8), starts, ends)
+
+
+def _offset_ns(offset: str) -> int:
+    """+02:00 in nanoseconds; ImportOptions has checked its form."""
+    seconds = int(offset[1:3]) * 3_600 + int(offset[4:6]) * 60
+    return (-seconds if offset[0] == "-" else seconds) * _SECOND_NS
 
 
 def looks_like_stamp(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Bytes of an upload -> blocks of whole lines of text, with a cap at every stage.
 
-Nothing is read whole: pieces of a mebibyte go through unpacking (gzip), re-coding (UTF-16) and cutting at
-line ends, so memory stays flat and a file that unpacks to a thousand times its size is stopped on the way.
+Nothing is read whole: pieces of a mebibyte go through unpacking (gzip, Zstandard), re-coding (UTF-16) and
+cutting at line ends, so memory stays flat and a file that unpacks to a thousand times its size is stopped on the way.
 What the file is packed or encoded in is recognised by its first bytes; what is not read is named.
 """
 
@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
-from planner.traffic.errors import TooLarge, refuse
+from planner.traffic.errors import TooLarge, TrafficError, refuse
+from planner.traffic.parquet import csv_of_parquet
+from planner.traffic.zstd import ZSTD, unzstd
 
 PIECE_BYTES = 1 << 20
 MIB = 1 << 20
+ARRAY_BYTES = 64 * MIB
+"""An array is one value: it is held whole."""
 
 
 class BinaryReader(Protocol):
@@ -35,15 +39,14 @@ class Limits:
     rows: int = 5_000_000
     line_bytes: int = 4 * MIB
     hash_ids: int = 20_000_000
+    turns: int = 500_000
 
 
 LIMITS = Limits()
 
 _FOREIGN = (
-    (b"\x28\xb5\x2f\xfd", "a Zstandard archive"),
     (b"PK\x03\x04", "a zip archive or an Excel workbook"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
-    (b"PAR1", "a Parquet file"),
     (b"BZh", "a bzip2 archive"),
     (b"\xfd7zXZ", "an xz archive"),
     (b"\x89HDF", "an HDF5 file"),
@@ -57,24 +60,48 @@ _FOREIGN = (
 @dataclass(slots=True)
 class Text:
     """The opened file. `blocks` gives (number of the first line, bytes that end with a newline), once;
-    `encoding` can change to windows-1252 while they are read."""
+    `encoding` can change to windows-1252 while they are read; `cut` says that not all of the file is given,
+    `array` that its lines are the elements of one JSON array."""
 
     blocks: Iterator[tuple[int, bytes]]
     compression: str
     encoding: str
     final_newline: bool = field(default=True)
+    cut: bool = field(default=False)
+    array: bool = field(default=False)
 
 
-def open_text(file: BinaryReader, limits: Limits, on_bytes: Callable[[int], None] | None = None) -> Text:
-    """Recognise packing and encoding from the first bytes. `on_bytes` hears the packed bytes read so far.
+def open_text(
+    file: BinaryReader,
+    limits: Limits,
+    on_bytes: Callable[[int], None] | None = None,
+    encoding: str | None = None,
+) -> Text:
+    """Recognise packing and encoding from the first bytes; `encoding` overrules what they say of the latter.
+    `on_bytes` hears the packed bytes read so far.
 
     Raises TrafficError for an empty file, one of another kind (by name), a damaged archive, NUL bytes and
     undecodable text; TooLarge over the limits. Some of these come while the blocks are read."""
     compression, pieces = _unpacked(_pieces(file, limits, on_bytes), limits)
-    encoding, pieces = _utf8(pieces)
-    text = Text(iter(()), compression, encoding)
+    found, pieces = _utf8(pieces, encoding)
+    text = Text(iter(()), compression, found)
     text.blocks = _line_blocks(pieces, limits, text)
     return text
+
+
+def unpacks_beyond(file: BinaryReader, limits: Limits, most_bytes: int) -> bool:
+    """Whether the file holds more than so many bytes, unpacked. What is wrong with it is for `open_text` to say."""
+    total = 0
+    try:
+        for piece in _unpacked(_pieces(file, limits, None), limits)[1]:
+            total += len(piece)
+            if total > most_bytes:
+                return True
+    except TooLarge:
+        return True
+    except TrafficError:
+        return False
+    return False
 
 
 def _pieces(file: BinaryReader, limits: Limits, on_bytes: Callable[[int], None] | None) -> Iterator[bytes]:
@@ -95,11 +122,28 @@ def _unpacked(pieces: Iterator[bytes], limits: Limits) -> tuple[str, Iterator[by
         raise refuse("The file is empty.", code="empty")
     for magic, name in _FOREIGN:
         if head.startswith(magic):
-            message = f"This is {name}; traffic is read as CSV or JSON lines, plain or gzip."
+            message = (
+                f"This is {name}; traffic is read as CSV or JSON lines (plain, gzip or Zstandard) or Parquet."
+            )
             raise refuse(message, code="not_text")
     if head.startswith(b"\x1f\x8b"):
-        return "gzip", _capped(_gunzip(pieces), limits)
+        return "gzip", _capped(_packed_once(_gunzip(pieces)), limits)
+    if head.startswith(ZSTD):
+        return "zstd", _capped(_packed_once(unzstd(pieces)), limits)
+    if head.startswith(b"PAR1"):
+        return "parquet", _capped(csv_of_parquet(pieces, limits.rows), limits)
     return "none", pieces
+
+
+def _packed_once(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Refuses what is packed again inside, which would otherwise pass for a text that is none."""
+    head, pieces = _peek(pieces, 16)
+    inside = next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
+    if head.startswith((b"\x1f\x8b", ZSTD, b"PAR1")):
+        inside = "another archive"
+    if inside:
+        raise refuse(f"The archive holds {inside}: unpack it once, and upload that.", code="not_text")
+    yield from pieces
 
 
 def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -132,10 +176,18 @@ def _capped(pieces: Iterator[bytes], limits: Limits) -> Iterator[bytes]:
         yield piece
 
 
-def _utf8(pieces: Iterator[bytes]) -> tuple[str, Iterator[bytes]]:
+def _utf8(pieces: Iterator[bytes], chosen: str | None) -> tuple[str, Iterator[bytes]]:
     head, pieces = _peek(pieces, 4)
     if not head:
         raise refuse("The file is empty.", code="empty")
+    if chosen and chosen != "utf-8":
+        mark = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}.get(chosen, b"")
+        if mark and head.startswith(mark):
+            pieces = _without_first(pieces, len(mark))
+        python_name = "cp1252" if chosen == "windows-1252" else chosen
+        return chosen, _recoded(pieces, python_name, chosen)
+    if chosen and not head.startswith(codecs.BOM_UTF8):
+        return "utf-8", _recoded(pieces, "utf-8", "UTF-8")
     if head.startswith(codecs.BOM_UTF8):
         return "utf-8-sig", _without_first(pieces, 3)
     if head.startswith(codecs.BOM_UTF16_LE):
@@ -149,19 +201,22 @@ def _utf8(pieces: Iterator[bytes]) -> tuple[str, Iterator[bytes]]:
     return "utf-8", pieces
 
 
-def _recoded(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+def _recoded(pieces: Iterator[bytes], encoding: str, name: str = "UTF-16") -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
         for piece in pieces:
             yield decoder.decode(piece).encode()
         yield decoder.decode(b"", final=True).encode()
     except UnicodeError as error:
-        raise refuse(f"The file looks like UTF-16 but is not: {error}.", code="encoding") from error
+        raise refuse(f"The file is not in {name}: {error}.", code="encoding", field="file") from error
 
 
 def _line_blocks(pieces: Iterator[bytes], limits: Limits, text: Text) -> Iterator[tuple[int, bytes]]:
     line = 1
     carry = b""
+    head, pieces = _peek(pieces, 16)
+    # One JSON array is often one line.
+    most_bytes = max(limits.line_bytes, ARRAY_BYTES) if head.lstrip()[:1] == b"[" else limits.line_bytes
     for piece in pieces:
         end = piece.rfind(b"\n") + 1
         if end:
@@ -171,9 +226,9 @@ def _line_blocks(pieces: Iterator[bytes], limits: Limits, text: Text) -> Iterato
             line += block.count(b"\n")
         else:
             carry += piece
-        if len(carry) > limits.line_bytes:
-            message = f"The line is longer than {_size(limits.line_bytes)}, the most that is read."
-            raise TooLarge("line_bytes", limits.line_bytes, message, line)
+        if len(carry) > most_bytes:
+            message = f"The line is longer than {_size(most_bytes)}, the most that is read."
+            raise TooLarge("line_bytes", most_bytes, message, line)
     if carry:
         text.final_newline = False
         _check_text(carry, line, text)

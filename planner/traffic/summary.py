@@ -3,7 +3,8 @@
 rate = (rows - 1) / duration, so that n gaps make the rate and not n + 1 fence posts; CV = population
 deviation of the gaps / their mean; percentiles interpolate linearly between sorted values (numpy's default);
 prefix hit rate = leading blocks already seen in an earlier request / all blocks, with a cache that never
-forgets. Where a figure does not exist (the rate of one request) it is None, never 0 or NaN.
+forgets; index of dispersion = variance / mean of the arrivals in whole windows of a length; rank correlation =
+Spearman's, ties at their mean rank. Where a figure does not exist (the rate of one request) it is None, never 0 or NaN.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.traffic.curves import interarrival_cv, prefix_hit_rate
+from planner.traffic.curves import dispersion_by_window, interarrival_cv, prefix_hit_rate
+from planner.traffic.dependence import rank_correlation
+from planner.traffic.growing import parts
 from planner.traffic.model import Integers, Traffic
 
 
@@ -26,10 +29,12 @@ def statistics(traffic: Traffic) -> dict[str, Any]:
         "duration_s": traffic.duration_s,
         "rate_per_s": traffic.rate_per_s,
         "interarrival_cv": interarrival_cv(traffic.arrival_s),
+        "dispersion": dispersion_by_window(traffic.arrival_s),
+        "rank_correlation": rank_correlation(traffic.prompt_tokens, traffic.output_tokens),
         "prompt_tokens": length_statistics(traffic.prompt_tokens),
         "output_tokens": length_statistics(traffic.output_tokens),
         "tpot_requests": int((traffic.output_tokens >= 2).sum()),
-        "max_context_tokens": int((traffic.prompt_tokens + traffic.output_tokens).max()),
+        "max_context_tokens": _longest(traffic),
         "warnings": [finding.to_dict() for finding in traffic.warnings],
     }
     if traffic.prefix_hashes is not None:
@@ -39,6 +44,12 @@ def statistics(traffic: Traffic) -> dict[str, Any]:
         counts = np.bincount(traffic.request_class, minlength=len(traffic.class_names))
         result["classes"] = dict(zip(traffic.class_names, counts.tolist(), strict=True))
     return result
+
+
+def _longest(traffic: Traffic) -> int:
+    """The most tokens of one request, prompt and output."""
+    sums = (traffic.prompt_tokens[part] + traffic.output_tokens[part] for part in parts(traffic.requests))
+    return int(max(each.max() for each in sums))
 
 
 def length_statistics(tokens: Integers) -> dict[str, float]:

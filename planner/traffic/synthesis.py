@@ -3,20 +3,24 @@
 Lengths are lognormal, as public chat traces are to a fair approximation: ln(length) is normal, so `median`
 and `sigma` say all. They are rounded to whole tokens, at least one. **The cut clips**: a longer draw becomes
 the cut itself, as when a client trims a prompt to what the service takes. So the median stays what it says,
-and a stated share of the requests sits exactly at the cut. Prompt and output are drawn independently.
-Arrivals: see arrivals.py. The seed is part of the recipe: the same recipe gives the same traffic.
+and a stated share of the requests sits exactly at the cut. Prompt and output are drawn independently. Presets with
+sessions (generating/sessions.py) draw what is new in each turn, and prompts grow. Arrivals: see arrivals.py.
+The seed is part of the recipe: the same recipe gives the same traffic.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import erf, log, sqrt
 
 import numpy as np
 
 from planner.traffic.arrivals import arrival_times_s
 from planner.traffic.errors import refuse
-from planner.traffic.model import Integers, Traffic
+from planner.traffic.generating import Sessions, SyntheticModel, generate
+from planner.traffic.generating.arrivals import Gamma, Poisson
+from planner.traffic.generating.lengths import LogNormalLengths
+from planner.traffic.model import Integers, Traffic, positive_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,19 @@ class Preset:
     requests: int
     resembles: str
     interarrival_cv: float = 1.0
+    sessions: Sessions | None = None
+
+    def model(self, rate_per_s: float | None = None, interarrival_cv: float | None = None) -> SyntheticModel:
+        """The same as a model, to be changed part by part."""
+        rate = self.rate_per_s if rate_per_s is None else rate_per_s
+        cv = self.interarrival_cv if interarrival_cv is None else interarrival_cv
+        lengths = LogNormalLengths(
+            prompt_median_tokens=self.prompt.median_tokens, prompt_sigma=self.prompt.sigma,
+            prompt_largest_tokens=self.prompt.cut_tokens, output_median_tokens=self.output.median_tokens,
+            output_sigma=self.output.sigma, output_largest_tokens=self.output.cut_tokens,
+        )  # fmt: skip
+        arrivals = Poisson(rate_per_s=rate) if cv == 1 else Gamma(rate_per_s=rate, cv=cv)
+        return SyntheticModel(arrivals, lengths, self.sessions)
 
 
 _ALL = (
@@ -59,8 +76,9 @@ _ALL = (
         output=LogNormal(200, 0.7, 1_024),
         rate_per_s=4.0,
         requests=2_000,
-        resembles="Open chat services: prompts of a few hundred tokens with the conversation so far, answers "
-        "of about 200 (medians of the order that ShareGPT and the Azure 2023 conversation trace show).",
+        resembles="Open chat services, between two public sets: ShareGPT (means of 161 prompt and 338 output tokens; "
+        "Kwon et al. 2023, the vLLM paper) and Azure's conversation trace of 2023 (medians of 1,020 and 129; Patel et "
+        "al. 2024, Splitwise). Medians here 512 and 200, every request by itself; rate chosen.",
     ),
     Preset(
         name="code",
@@ -83,6 +101,43 @@ _ALL = (
         requests=1_000,
         resembles="arXiv papers and their abstracts (Cohan et al. 2018: 4,938 and 220 words on average), at "
         "about 1.3 tokens a word; rate chosen.",
+    ),
+    Preset(
+        name="conversation",
+        title="Conversations",
+        prompt=LogNormal(3_100, 1.3, 100_000),
+        output=LogNormal(250, 0.8, 2_000),
+        rate_per_s=3.34,
+        requests=2_000,
+        sessions=Sessions(mean_turns=1.7, mean_pause_s=60.0, system_tokens=300, longest_tokens=120_000),
+        resembles="Mooncake's conversation trace (Qin et al. 2025): 12,031 requests in an hour, mean prompt 12,035 and "
+        "output 343 tokens, 40 % of the prompts' blocks found in an endless cache. Lengths are of what is new in a "
+        "turn; prompts of later turns hold the conversation so far.",
+    ),
+    Preset(
+        name="agents",
+        title="Agents with tools",
+        prompt=LogNormal(1_300, 1.4, 60_000),
+        output=LogNormal(95, 1.1, 4_000),
+        rate_per_s=6.56,
+        requests=2_000,
+        sessions=Sessions(
+            mean_turns=1.9, mean_pause_s=20.0, system_tokens=2_300, system_prompts=100, longest_tokens=120_000
+        ),
+        resembles="Mooncake's tool and agent trace (Qin et al. 2025): 23,608 requests in an hour, mean prompt 8,596 "
+        "and output 182 tokens, 59 % of the prompts' blocks found in an endless cache. A hundred tools with a "
+        "system prompt of 2,300 tokens each; lengths are of what is new in a turn.",
+    ),
+    Preset(
+        name="reasoning",
+        title="Reasoning",
+        prompt=LogNormal(150, 0.8, 4_096),
+        output=LogNormal(9_000, 0.75, 65_536),
+        rate_per_s=0.2,
+        requests=1_000,
+        resembles="DeepSeek-R1 on competition mathematics: 12,000 tokens a question on average, at most 65,536 (card "
+        "of DeepSeek-R1-0528, which itself needs 23,000). Mean output here 11,900; prompts of a question's length and "
+        "the rate are chosen.",
     ),
     Preset(
         name="demo",
@@ -122,6 +177,15 @@ def synthesise(
         raise refuse("seed must be a whole number from 0.", code="option", field="seed")
     rate = preset.rate_per_s if rate_per_s is None else rate_per_s
     cv = preset.interarrival_cv if interarrival_cv is None else interarrival_cv
+    if preset.sessions is not None:
+        if not (np.isfinite(cv) and 0 <= cv <= 100):
+            raise refuse("interarrival_cv must be 0 to 100.", code="option", field="interarrival_cv")
+        positive_number(rate, "rate_per_s", "requests per second")
+        made = generate(
+            preset.model(rate, cv), requests=requests, duration_s=duration_s, seed=seed, name=preset.name
+        )
+        said = {"name": preset.name, "title": preset.title, "resembles": preset.resembles}
+        return replace(made, recipe={"preset": said, **made.recipe})
     # One stream each: a longer traffic begins with the shorter one's lengths.
     arrivals_rng, prompts_rng, outputs_rng = np.random.default_rng(seed).spawn(3)
     arrival_s = arrival_times_s(
@@ -135,7 +199,7 @@ def synthesise(
         source=preset.name,
         format="synthetic",
         recipe={
-            "preset": asdict(preset),
+            "preset": {key: value for key, value in asdict(preset).items() if key != "sessions"},
             "requests": requests,
             "duration_s": duration_s,
             "rate_per_s": float(rate),
