@@ -1,4 +1,4 @@
-"""From what all combinations did to the verdict: the choice and the runner-up, or the closest and what is missing.
+"""From what all candidates did to the verdict: the choice and the runner-up, or the closest and what is missing.
 
 Where nothing meets the objectives, the requests are simulated once more with a replica each. No number of
 replicas can do better than that, so an objective missed even then is impossible for a single request, and one
@@ -7,175 +7,312 @@ that is met then may be met with more replicas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from calibration.architecture import Architecture
+from calibration.engines import Foreign
 from planner.search import ranking, words
-from planner.search.confidence import Confidence, StepTimes, alone, confidence
+from planner.search.combinations import Candidate, Combination
+from planner.search.conditions import Conditions
+from planner.search.confidence import Confidence, confidence, in_draws
+from planner.search.crew import ALONE, Crew
+from planner.search.draws import Draws, StepTimes
+from planner.search.engines import budget_of, flags
 from planner.search.evaluate import Bench, Stopped
-from planner.search.ladder import Climb, Climbed
+from planner.search.excluded import Excluded
+from planner.search.ladder import Climbed
+from planner.search.lost import why_lost
 from planner.search.model_remarks import model_remarks
 from planner.search.objectives import Objective
-from planner.search.result import Excluded, Finalist, Verdict
-from planner.search.space import Candidate, Combination
+from planner.search.outside import outside, with_axis
+from planner.search.ranking import Option
+from planner.search.relief import Relief, relief
+from planner.search.result import Finalist, Verdict
+from planner.search.splits import Splits
 from planner.search.table import behaviour, predictions
-from planner.serving_engines import vllm
+from planner.simulation.knobs import Knobs
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a verdict needs besides the climbs. `band`: share of a limit below which margins are a tie."""
+    """What a verdict needs besides what was tried. `band`: share of a limit below which margins are a tie."""
 
     bench: Bench
+    crew: Crew
+    conditions: Conditions
     model: StepTimes
     architecture: Architecture
     subject: str
     max_model_len: int
+    longest_prompt_tokens: int
     max_replicas: int
     band: float
-    refits: Sequence[int]
-    threads: int
+    draws: Draws | None  # None: nobody asks how sure it is
     combinations: Sequence[Combination]
     repeats: int
     excluded: Excluded
+    foreign: Foreign | None = None  # where the step times are another engine's
+    told: tuple[str, ...] = ()  # what is to be said of the step times
+
+    def subject_of(self, option: Option | None) -> str:
+        """What is deployed, on which hardware: `M on D`."""
+        fleet = self.bench.fleet
+        where = fleet.where(option.candidate) if option else " or ".join(fleet.names)
+        return f"{self.subject} on {where}" if where else self.subject
 
 
-def answer(question: Question, climbed: Climbed) -> tuple[Verdict, bool]:
-    """The verdict, and whether everything it stands on was computed to the end."""
-    chosen = ranking.choose(climbed, question.bench.objectives, question.band)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`shown`: what the verdict is about; `other`: the best of the other deployment. `complete`: everything it stands
+    on was computed to the end."""
+
+    verdict: Verdict
+    complete: bool
+    shown: Option | None
+    other: Option | None = None
+    relief: Relief | None = None
+
+
+def answer(
+    question: Question, climbed: Climbed, splits: Splits, begun: Callable[[], None] = lambda: None
+) -> Answer:
+    """`begun` is called when others may be at work on the finalists already."""
+    tried = ranking.options(climbed, splits, question.bench.fleet.per_replica)
+    objectives, band = question.bench.objectives, question.band
+    stopped = climbed.stopped or splits.stopped
+    chosen = ranking.choose(tried, objectives, band)
     if chosen:
-        return _feasible(question, climbed, chosen)
-    nearest = ranking.closest(climbed, question.bench.objectives, question.band)
-    if climbed.stopped:
-        return _stopped(question, climbed, nearest)
-    return _infeasible(question, climbed, nearest)
+        return _feasible(question, climbed, tried, chosen, words.STOPPED if stopped else "", begun)
+    nearest = ranking.closest(tried, objectives, band)
+    if stopped:
+        return _unfinished(question, climbed, nearest, words.STOPPED)
+    return _infeasible(question, climbed, tried, nearest, begun)
 
 
-def _feasible(question: Question, climbed: Climbed, chosen: Sequence[Climb]) -> tuple[Verdict, bool]:
-    finalists = [_finalist(question, climb) for climb in chosen]
-    complete = not climbed.stopped and all(done for _, done in finalists)
-    choice = finalists[0][0]
+def answer_so_far(question: Question, climbed: Climbed, splits: Splits) -> Answer:
+    """What is known while the search goes on. Nothing is simulated for it, so nothing is said of how sure it is."""
+    question = replace(question, draws=None)
+    tried = ranking.options(climbed, splits, question.bench.fleet.per_replica)
+    chosen = ranking.choose(tried, question.bench.objectives, question.band)
+    if chosen:
+        return _feasible(question, climbed, tried, chosen, words.SEARCHING)
+    nearest = ranking.closest(tried, question.bench.objectives, question.band)
+    return _unfinished(question, climbed, nearest, words.SEARCHING)
+
+
+def _feasible(
+    question: Question,
+    climbed: Climbed,
+    tried: Sequence[Option],
+    chosen: Sequence[Option],
+    unfinished: str,
+    begun: Callable[[], None] = lambda: None,
+) -> Answer:
+    """`unfinished`: why there may be better ones; "" where all were tried."""
+    objectives, band = question.bench.objectives, question.band
+    other = _best_other(question, tried, chosen[0])
+    options = [*chosen, *([other] if other and other not in chosen else [])]
+    _ask_draws(question, options, begun)
+    final = unfinished != words.SEARCHING
+    finalists = {id(option): _finalist(question, option, look=final) for option in options}
+    complete = not unfinished and all(done for _, done in finalists.values())
+    choice = finalists[id(chosen[0])][0]
+    ties = ranking.tied_with(chosen[0], tried, objectives, band)
     verdict = Verdict(
         feasible=True,
-        sentence=words.meets_sentence(choice, question.subject, question.excluded.count),
+        sentence=words.meets_sentence(
+            choice, question.subject_of(chosen[0]), question.conditions, question.excluded.count
+        ),
         binding=_binding(question, chosen[0]).key,
         choice=choice,
-        runner_up=finalists[1][0] if len(finalists) > 1 else None,
+        runner_up=finalists[id(chosen[1])][0] if len(chosen) > 1 else None,
         closest=None,
         remarks=_remarks(
             question,
             climbed,
             choice,
-            complete,
-            ranking.tied_with(chosen[0], climbed, question.bench.objectives, question.band),
+            unfinished or ("" if complete else words.STOPPED),
+            len(ties),
+            warned=sum(bool(option.warnings) for option in ties),
         ),
+        other=finalists[id(other)][0] if other else None,
+        lost=why_lost(chosen[0], tried, objectives, band, question.bench.fleet),
+        ties=tuple(option.candidate for option in ties),
     )
-    return verdict, complete
+    return Answer(verdict, complete, chosen[0], other)
 
 
-def _stopped(question: Question, climbed: Climbed, nearest: Climb | None) -> tuple[Verdict, bool]:
-    finalist = _finalist(question, nearest)[0] if nearest else None
+def _best_other(question: Question, tried: Sequence[Option], own: Option) -> Option | None:
+    """The best of the other deployment: the least that meets, else the closest at the cost of the choice."""
+    objectives, band = question.bench.objectives, question.band
+    others = [option for option in tried if option.candidate.deployment != own.candidate.deployment]
+    met = [option for option in others if option.status == "meets"]
+    if met:
+        return ranking.best_of(met, objectives, band)
+    level = [option for option in others if option.cost == own.cost]
+    return ranking.closest(level or others, objectives, band)
+
+
+def _unfinished(question: Question, climbed: Climbed, nearest: Option | None, why: str) -> Answer:
+    finalist = _finalist(question, nearest, look=False)[0] if nearest else None
     verdict = Verdict(
         feasible=False,
-        sentence="Stopped before a configuration was found that meets the objectives.",
+        sentence=words.nothing_yet(why, climbed.replicas),
         binding=_binding(question, nearest).key if nearest else None,
         choice=None,
         runner_up=None,
         closest=finalist,
-        remarks=_remarks(question, climbed, finalist, complete=False),
+        remarks=_remarks(question, climbed, finalist, why),
     )
-    return verdict, False
+    return Answer(verdict, False, nearest)
 
 
-def _infeasible(question: Question, climbed: Climbed, nearest: Climb | None) -> tuple[Verdict, bool]:
+def _infeasible(
+    question: Question,
+    climbed: Climbed,
+    tried: Sequence[Option],
+    nearest: Option | None,
+    begun: Callable[[], None],
+) -> Answer:
+    other = _best_other(question, tried, nearest) if nearest else None
+    _ask_draws(question, [option for option in (nearest, other) if option], begun)
     finalist, complete = _finalist(question, nearest) if nearest else (None, True)
+    other_finalist, other_done = _finalist(question, other) if other else (None, True)
     best: Mapping[str, float] = {}
+    help_: Relief | None = None
+    impossible: Objective | None = None
     try:
         best = _alone(question, climbed)
+        missed = [o for o in question.bench.objectives if best.get(o.key, 0.0) > o.limit_s]
+        impossible = min(missed, key=lambda o: o.margin(best[o.key]), default=None)
+        help_ = relief(
+            question.bench, tried, nearest, question.max_replicas, impossible=impossible is not None
+        )
     except Stopped:
         complete = False
-    missed = [o for o in question.bench.objectives if best.get(o.key, 0.0) > o.limit_s]
-    impossible = min(missed, key=lambda o: o.margin(best[o.key]), default=None)
     binding = impossible or (_binding(question, nearest) if nearest else None)
     verdict = Verdict(
         feasible=False,
         sentence=words.fails_sentence(
             finalist,
             binding,
-            question.subject,
+            question.subject_of(nearest),
             question.max_replicas,
             [c for c in question.combinations if c.status != "not tried"],
             impossible is not None,
             best,
+            help_,
         ),
         binding=binding.key if binding else None,
         choice=None,
         runner_up=None,
         closest=finalist,
-        remarks=_remarks(question, climbed, finalist, complete),
+        remarks=_remarks(question, climbed, finalist, "" if complete else words.STOPPED),
         impossible=impossible is not None,
         alone_s=best or None,
+        other=other_finalist,
     )
-    return verdict, complete
+    return Answer(verdict, complete and other_done, nearest, other, help_)
 
 
 def _alone(question: Question, climbed: Climbed) -> Mapping[str, float]:
     """Best percentiles of a request that runs alone, over all budgets: the only knob that matters then."""
     best: dict[str, float] = {}
-    budgets = {c.combination.knobs.max_num_batched_tokens: c.combination.knobs for c in climbed.climbs}
-    for knobs in budgets.values():
-        for key, value in alone(question.bench, knobs).items():
+    own = [climb.combination for climb in climbed.climbs]
+    budgets = {(c.kind, budget_of(c.knobs)): Candidate(c.knobs, 1, kind=c.kind, router=c.router) for c in own}
+    for evaluation in question.crew.each(list(budgets.values()), ALONE):
+        for key, value in evaluation.values_s.items():
             best[key] = min(value, best.get(key, value))
     return best
 
 
-def _binding(question: Question, climb: Climb) -> Objective:
+def _binding(question: Question, option: Option) -> Objective:
     """The objective with the least margin."""
     objectives = question.bench.objectives
-    rung = climb.last
-    margins = rung.evaluation.margins(objectives) if rung else [0.0]
+    margins = option.evaluation.margins(objectives)
     return objectives[margins.index(min(margins))]
 
 
-def _finalist(question: Question, climb: Climb) -> tuple[Finalist, bool]:
-    """The climb's last rung, with intervals; False where these were stopped."""
-    rung = climb.last
-    if rung is None:
-        raise ValueError("a combination that was never simulated cannot be a finalist")
-    knobs = climb.combination.knobs
+def _ask_draws(question: Question, options: Sequence[Option], begun: Callable[[], None]) -> None:
+    """All the finalists' together."""
+    asked = [
+        one
+        for option in options
+        if question.draws and _is_asked_in_draws(option)
+        for one in in_draws(option.candidate, question.draws)
+    ]
+    finish = question.crew.ahead(asked)
+    begun()
+    finish()
+
+
+def _is_asked_in_draws(option: Option) -> bool:
+    return option.evaluation.complete and not option.evaluation.saturated
+
+
+def _finalist(question: Question, option: Option, *, look: bool = True) -> tuple[Finalist, bool]:
+    """The option with intervals; False where these were stopped. `look`: at what it leaves the measured region by."""
     sure: Confidence | None = None
     done = True
-    if question.refits and rung.evaluation.complete and not rung.evaluation.saturated:
+    if question.draws and _is_asked_in_draws(option):
         try:
             sure = confidence(
-                question.bench,
-                question.model,
-                knobs,
-                rung.replicas,
-                rung.evaluation,
-                question.refits,
-                question.threads,
+                question.crew,
+                question.bench.objectives,
+                option.candidate,
+                option.evaluation,
+                question.draws,
+                question.foreign,
             )
         except Stopped:
             done = False
+    candidate, fleet = option.candidate, question.bench.fleet
+    reason = option.reason
+    if look and option.status == "not covered":
+        try:
+            reason = with_axis(reason, outside(question.bench, candidate, option.evaluation))
+        except Stopped:
+            done = False
     finalist = Finalist(
-        candidate=Candidate(knobs, rung.replicas),
-        status=rung.status,
-        reason=rung.reason,
-        predictions=predictions(question.bench, rung, sure),
-        behaviour=behaviour(rung.evaluation),
-        flags=tuple(vllm.flags(knobs, question.max_model_len, question.architecture)),
-        warnings=climb.combination.warnings,
-        refits=sure.refits if sure else 0,
+        candidate=candidate,
+        status=option.status,
+        reason=reason,
+        predictions=predictions(question.bench, option.evaluation, sure),
+        behaviour=behaviour(option.evaluation),
+        flags=() if candidate.pools else _flags(question, candidate.knobs),
+        warnings=option.warnings,
+        refits=sure.draws if sure else 0,
         holding=sure.holding if sure else 0,
+        gpus=fleet.gpus_of(candidate),
+        cost_per_hour=fleet.price_of(candidate),
+        hardware=fleet.hardware(candidate),
+        pool_flags={
+            role: _flags(question, knobs)
+            for role, knobs in (
+                (("prefill", candidate.pools.prefill), ("decode", candidate.pools.decode))
+                if candidate.pools
+                else ()
+            )
+        },
     )
     return finalist, done
 
 
+def _flags(question: Question, knobs: Knobs) -> tuple[str, ...]:
+    return flags(knobs, question.max_model_len, question.longest_prompt_tokens, question.architecture)
+
+
 def _remarks(
-    question: Question, climbed: Climbed, shown: Finalist | None, complete: bool, tied: int = 0
+    question: Question,
+    climbed: Climbed,
+    shown: Finalist | None,
+    unfinished: str,
+    tied: int = 0,
+    *,
+    warned: int = 0,
 ) -> tuple[str, ...]:
+    """`warned`: of those `tied`, how many come with a warning."""
     said = words.remarks(
         shown,
         climbed,
@@ -184,6 +321,23 @@ def _remarks(
         question.repeats,
         tied,
         question.band,
-        complete,
+        unfinished,
+        question.conditions,
+        warned=warned,
+        outside=_where_outside(question, climbed) if not unfinished else "",
     )
-    return (*said, *model_remarks(question.architecture, question.max_model_len))
+    other = (question.foreign.sentence,) if question.foreign else ()
+    return (*question.told, *said, *other, *model_remarks(question.architecture, question.max_model_len))
+
+
+def _where_outside(question: Question, climbed: Climbed) -> str:
+    """Of the combination that spends the most time outside the measured region; "" where none spends too much."""
+    tried = ranking.options(climbed)
+    left = [option for option in tried if option.status == "not covered"]
+    if not left:
+        return ""
+    worst = max(left, key=lambda option: option.evaluation.uncovered_share)
+    try:
+        return outside(question.bench, worst.candidate, worst.evaluation)
+    except Stopped:
+        return ""

@@ -1,86 +1,90 @@
-"""How sure a predicted percentile is, as far as the step-time model is concerned, and what one request alone sees.
+"""How sure a predicted percentile is, and what one request alone sees.
 
-The calibration is refitted on bootstrap resamples of its measurements; the finalists are simulated again with
-each refit, on the same requests. The interval of a percentile is the central 90 % of those answers, widened to
-hold the prediction itself; `holding` is the share of refits under which every objective holds. The traffic is
-taken as given, so this says nothing about another day's requests.
+A finalist is simulated in draws (`draws`): other traffic like this one, step times and links that might as well be.
+The interval of a percentile is the central 90 % of the answers, widened to hold the prediction itself; the probability
+that an objective holds is the share of the draws in which it does. A saturated draw has no latency: it holds nothing,
+and counts as infinite, so the interval's upper end may be unknown. Where the step times are another engine's, the
+interval holds both ends of what that may do to decode attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Final
 
 import numpy as np
 
-from calibration.steptime import StepTimeArrays
-from planner.search.evaluate import Bench, Evaluation, Requests, evaluate, judge
-from planner.simulation.knobs import VllmKnobs
+from calibration.engines import Foreign
+from planner.search.combinations import Candidate
+from planner.search.crew import DRAW, MIXED, Asked, Crew
+from planner.search.draws import Draws, StepTimes
+from planner.search.evaluate import Bench, Evaluation
+from planner.search.objectives import Objective
 
 LEVEL: Final = 0.9
 _ALONE_REQUESTS: Final = 2_000
 _ALONE_SPACING_S: Final = 1e5
 
 
-class Spread(Protocol):
-    """`scale`: standard deviation of log(measured / predicted) of points that a refit had not seen."""
-
-    @property
-    def scale(self) -> float: ...
-
-
-class StepTimes(Protocol):
-    """The part of `StepTimeModel` that plans use."""
-
-    @property
-    def refits(self) -> Sized: ...
-
-    @property
-    def decode_spread(self) -> Spread: ...
-
-    @property
-    def chunk_spread(self) -> Spread: ...
-
-    def arrays(self, refit: int | None = None) -> StepTimeArrays: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """Intervals in seconds by `Objective.key`, from `refits` refits; `holding` of them meet every objective."""
+    """From `draws` draws: intervals in seconds by `Objective.key` (None: saturated, no upper end), how often each
+    objective holds, and in how many draws (`holding`) all do."""
 
-    refits: int
+    draws: int
     holding: int
-    intervals_s: Mapping[str, tuple[float, float]]
+    intervals_s: Mapping[str, tuple[float, float | None]]
+    probability: Mapping[str, float]
 
 
 def confidence(
-    bench: Bench,
-    model: StepTimes,
-    knobs: VllmKnobs,
-    replicas: int,
+    crew: Crew,
+    objectives: Sequence[Objective],
+    candidate: Candidate,
     predicted: Evaluation,
-    chosen: Sequence[int],
-    threads: int,
+    draws: Draws,
+    foreign: Foreign | None = None,
 ) -> Confidence:
-    """Simulate one finalist with the refits `chosen`. Raises Stopped when the caller wants to stop."""
+    """Simulate one finalist in all draws. Raises Stopped when the caller wants to stop."""
+    answers = crew.under(candidate, DRAW, range(len(draws)))
+    ends = [factor for factor in (foreign.mixed_attention if foreign else ()) if factor != 1.0]
+    return confidence_of(objectives, predicted, answers, crew.under(candidate, MIXED, ends) if ends else ())
 
-    def under(refit: int) -> Evaluation:
-        other = replace(bench, step_time=model.arrays(refit=refit))
-        return evaluate(other, knobs, replicas, complete=True)
 
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        answers = list(pool.map(under, chosen))
-    tail = 50.0 * (1.0 - LEVEL)
-    intervals: dict[str, tuple[float, float]] = {}
+def in_draws(candidate: Candidate, draws: Draws) -> list[Asked]:
+    return [(candidate, DRAW, number) for number in range(len(draws))]
+
+
+def confidence_of(
+    objectives: Sequence[Objective],
+    predicted: Evaluation,
+    answers: Sequence[Evaluation],
+    extremes: Sequence[Evaluation] = (),
+) -> Confidence:
+    """`answers`: of the draws; `extremes`: what the interval must hold as well."""
+    tail = (1.0 - LEVEL) / 2.0
+    intervals: dict[str, tuple[float, float | None]] = {}
     for key, value in predicted.values_s.items():
-        low, high = np.percentile([answer.values_s[key] for answer in answers], [tail, 100.0 - tail]).tolist()
-        intervals[key] = (min(low, value), max(high, value))
-    holding = sum(judge(answer, bench.objectives)[0] == "meets" for answer in answers)
-    return Confidence(len(answers), holding, intervals)
+        values = np.array([np.inf if a.saturated else a.values_s.get(key, np.nan) for a in answers])
+        values = np.sort(values[~np.isnan(values)])
+        if len(values) == 0:
+            continue
+        low = float(values[int(tail * (len(values) - 1))])
+        high = float(values[-1 - int(tail * (len(values) - 1))])
+        beside = [value, *(math.inf if a.saturated else a.values_s.get(key, value) for a in extremes)]
+        most = max(high, *beside)
+        intervals[key] = (min(low, *beside), most if math.isfinite(most) else None)
+    holds = {o.key: sum(_holds(answer, o) for answer in answers) for o in objectives}
+    holding = sum(all(_holds(answer, o) for o in objectives) for answer in answers)
+    return Confidence(
+        len(answers), holding, intervals, {key: count / len(answers) for key, count in holds.items()}
+    )
+
+
+def _holds(answer: Evaluation, o: Objective) -> bool:
+    return not answer.saturated and not answer.refused and answer.values_s.get(o.key, 0.0) <= o.limit_s
 
 
 def pick_refits(model: StepTimes, count: int, seed: int) -> list[int]:
@@ -90,19 +94,12 @@ def pick_refits(model: StepTimes, count: int, seed: int) -> list[int]:
     return sorted(drawn.tolist())
 
 
-def error_band(model: StepTimes) -> float:
-    """The model's relative error where it is worse, decode or chunk steps: what it cannot tell apart."""
-    return max(model.decode_spread.scale, model.chunk_spread.scale)
+def apart(bench: Bench) -> Bench:
+    """Every request has a replica to itself: no number of replicas can do better.
 
-
-def alone(bench: Bench, knobs: VllmKnobs) -> Mapping[str, float]:
-    """Percentiles (seconds by `Objective.key`) when every request has a replica to itself.
-
-    No number of replicas can do better. Of more than 2,000 requests, 2,000 evenly spaced ones are taken.
+    Of more than 2,000 requests, 2,000 evenly spaced ones are taken.
     """
     every = -(-bench.requests.count // _ALONE_REQUESTS)
     some = bench.requests.share(0, every)
-    apart = Requests(
-        np.arange(some.count, dtype=np.float64) * _ALONE_SPACING_S, some.prompt_tokens, some.output_tokens
-    )
-    return evaluate(replace(bench, requests=apart), knobs, 1, complete=True).values_s
+    lonely = replace(some, arrival_s=np.arange(some.count, dtype=np.float64) * _ALONE_SPACING_S)
+    return replace(bench, requests=lonely)

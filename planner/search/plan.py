@@ -1,196 +1,301 @@
 """What should be deployed for this traffic, on this device, so that the objectives hold at least cost?
 
-The plan tries every combination of the space on growing numbers of replicas (ladder.py), each against the whole
-trace in the simulator of vLLM's scheduler (evaluate.py), recommends one (ranking.py) and says how sure the
-step-time model is of it (confidence.py). Nothing is averaged that is a tail, nothing is extrapolated beyond what
-the calibration measured, and the same question has the same answer, however many threads worked on it.
+The plan tries every combination of the space on growing numbers of replicas (ladder.py) and, where a link is known,
+every split into a prefill and a decode pool (splits.py), each against the whole trace in the simulator of the
+engine's scheduler (evaluate.py). It recommends one (ranking.py), says how sure it is (confidence.py), why the others
+lost (lost.py), what the generic policies would do (policies.py), and what breaks first (breaking.py, sensitivity.py).
+Nothing is averaged that is a tail, nothing is extrapolated beyond what the calibration measured, and the same
+question has the same answer, however many threads, processes or machines worked on it (crew.py).
 Inputs and results are in seconds, tokens and shares of 1.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-import numpy as np
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from calibration.architecture import Architecture
-from planner.search.answer import Question, answer
-from planner.search.confidence import StepTimes, error_band, pick_refits
-from planner.search.evaluate import Bench, Requests, Simulate
-from planner.search.inputs import sha256, traffic_inputs
+from calibration.capacity import KVCapacity
+from calibration.engines import MeasuredEngine
+from planner.search.answer import Answer, Question, answer, answer_so_far
+from planner.search.breaking import loads_tried, relative, what_breaks
+from planner.search.closer import CloserLook
+from planner.search.conditions import Conditions
+from planner.search.crew import ASKED, CHANGE, LOAD, POLICY, Answers, Do, Part, in_threads
+from planner.search.draws import StepTimes, error_band
+from planner.search.evaluate import Bench, Stopped, run
+from planner.search.hardware import Hardware
+from planner.search.inputs import sha256
 from planner.search.ladder import Climbed, OnProgress, climb_all
-from planner.search.objectives import Objective, check_objectives
-from planner.search.replica_curve import replica_curve
-from planner.search.result import SCHEMA_VERSION, Excluded, PlanResult, ReplicaPoint, Verdict
-from planner.search.space import DEFAULT_MAX_REPLICAS, Bounds, SearchSpace, combinations, default_space
-from planner.search.table import candidate_results
-from planner.serving_engines import vllm
+from planner.search.objectives import Objective
+from planner.search.policies import compare_policies
+from planner.search.prepare import DEFAULT_REFITS, Prepared, prepare
+from planner.search.prepare import PlanError as PlanError
+from planner.search.replica_curve import others_on_curve, replica_curve
+from planner.search.result import PlanResult, ReplicaPoint
+from planner.search.runs import Simulate, SimulateCluster
+from planner.search.sensitivity import changes, sensitivities
+from planner.search.space import DEFAULT_MAX_REPLICAS, SearchSpace
+from planner.search.splits import BEYOND, Splits, search_splits
+from planner.search.table import candidate_results, with_reasons
+from planner.search.why import why
 from planner.simulation.kernel import simulate as simulate_compiled
+from planner.simulation.kernel.cluster import simulate as simulate_cluster_compiled
+from planner.simulation.knobs import SCHEDULING_POLICIES
 from planner.traffic import Traffic
 
-DEFAULT_REFITS: Final = 20
-_LISTED_EXCLUSIONS: Final = 20
-
-
-class PlanError(ValueError):
-    """Inputs no plan can be made from: `.field` names the input, `.message` says why."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
+#: Told what is known so far, as a function that works it out: whoever does not want it need not wait for it.
+OnPartial = Callable[[Callable[[], PlanResult]], None]
+FINALISTS: Final = 3
+#: Simulations of the closer look at the answer, about: loads, changes, policies, numbers of replicas.
+CLOSER: Final = 45
 
 
 def plan(
     traffic: Traffic,
     model: StepTimes,
-    kv_tokens: int,
+    kv_tokens: int | KVCapacity,
     architecture: Architecture,
     objectives: Sequence[Objective],
     space: SearchSpace | None = None,
     *,
+    threads: int | None = None,
+    on_progress: OnProgress = lambda done, total, message: None,
+    on_partial: OnPartial = lambda so_far: None,
+    conditions: Conditions | None = None,
     max_replicas: int = DEFAULT_MAX_REPLICAS,
     seed: int = 0,
     device: str = "",
     max_model_len: int | None = None,
-    host_gap_s: float = 0.0,
+    host_gap_s: float | None = None,
     band: float | None = None,
+    measured_engine: MeasuredEngine | None = None,
+    second: Hardware | None = None,
     refits: int = DEFAULT_REFITS,
-    threads: int | None = None,
-    on_progress: OnProgress = lambda done, total, message: None,
     should_stop: Callable[[], bool] = lambda: False,
     simulate: Simulate = simulate_compiled,
+    simulate_cluster: SimulateCluster = simulate_cluster_compiled,
 ) -> PlanResult:
-    """Find the least replicas, and the knobs, that meet all `objectives` for `traffic`.
+    """Find the least replicas, and the knobs, that meet all `objectives` for `traffic` under `conditions`.
 
-    kv_tokens: KV pool of one replica as measured, the block vLLM reserves included. space: default what the
-    calibration covers, on up to `max_replicas` replicas. max_model_len: default the most that model and pool
-    allow. host_gap_s is added to each step. band: share of a limit below which two margins are a tie; default
-    the error of the step-time model. refits: how many of the model's bootstrap refits the finalists are
-    simulated with, drawn with `seed`. `should_stop` is asked between simulations; a stopped plan has `complete`
-    False and says so.
-    Raises ObjectiveError, SpaceError or PlanError for unusable inputs, each with field and message.
+    kv_tokens: KV pool of one replica as measured, the block vLLM reserves included; or one for each token budget.
+    space: default what the calibration covers, on up to `max_replicas` replicas. conditions: default vLLM, the
+    traffic's own rate, no link (so no separate pools). max_model_len: default the most that model and pool (of the
+    largest budget) allow. measured_engine: whose step times these are; None: the planned engine's. host_gap_s is
+    added to each step. band: share of a limit below which two margins are a tie; default the error of the step-time
+    model. refits: how many draws of traffic, step times and
+    link the finalists are simulated in, drawn with `seed`. `should_stop` is asked between simulations; a stopped plan
+    has `complete` False and says so. device: the hardware's name; second: another kind, on which replicas and pools
+    may be, too. simulate, simulate_cluster: by what; default the compiled kernels.
+    Raises ObjectiveError, SpaceError, ConditionError or PlanError for unusable inputs, each with field and message.
     """
-    goals = check_objectives(tuple(objectives))
-    arrays = model.arrays()
-    bounds = Bounds.of(arrays)
-    space = space or default_space(bounds, max_replicas)
-    longest = _longest_request(kv_tokens, architecture, space, max_model_len)
-    requests, excluded = _requests(traffic, longest)
-    found, repeats = combinations(space, bounds, kv_tokens, longest)
-    most_replicas = min(space.max_replicas, requests.count)
-    workers = threads or _processors()
-    bench = Bench(requests, goals, _trade_axes(goals), arrays, host_gap_s, simulate, should_stop)
-    climbed = climb_all(bench, found, most_replicas, threads=workers, on_progress=on_progress)
-    question = Question(
-        bench=bench,
-        model=model,
-        architecture=architecture,
-        subject=architecture.name + (f" on {device}" if device else ""),
-        max_model_len=longest,
-        max_replicas=most_replicas,
-        band=error_band(model) if band is None else band,
-        refits=pick_refits(model, refits, seed),
-        threads=workers,
-        combinations=found,
-        repeats=repeats,
-        excluded=excluded,
+    prepared = prepare(
+        traffic,
+        model,
+        kv_tokens,
+        architecture,
+        objectives,
+        space,
+        conditions=conditions,
+        max_replicas=max_replicas,
+        seed=seed,
+        device=device,
+        max_model_len=max_model_len,
+        host_gap_s=host_gap_s,
+        band=band,
+        measured_engine=measured_engine,
+        second=second,
+        refits=refits,
+        should_stop=should_stop,
+        simulate=simulate,
+        simulate_cluster=simulate_cluster,
     )
-    if climbed.climbs and not climbed.stopped:
-        steps = len(climbed.climbs) * most_replicas
-        on_progress(steps, steps, "Simulating the finalists with refits of the step-time model")
-    verdict, complete = answer(question, climbed)
-    by_replicas = _by_replicas(question, climbed, verdict) if complete else ()
-    inputs: dict[str, Any] = {
-        "schema": SCHEMA_VERSION,
-        "engine": {"name": "vllm", "version": vllm.VERSION},
-        "traffic": traffic_inputs(traffic),
-        "step_time_sha256": sha256(model.to_dict()),
-        "architecture": architecture.to_dict(),
-        "device": device,
-        "kv_tokens": kv_tokens,
-        "max_model_len": longest,
-        "objectives": [o.spec for o in goals],
-        "space": space.to_dict(),
-        "seed": seed,
-        "host_gap_s": host_gap_s,
-        "band": question.band,
-        "refits": refits,
-    }
+    do = in_threads(prepared.hand.do, threads or processors())
+    return search(prepared, do, on_progress=on_progress, on_partial=on_partial)
+
+
+def search(
+    prepared: Prepared,
+    do: Do,
+    *,
+    on_progress: OnProgress = lambda done, total, message: None,
+    on_partial: OnPartial = lambda so_far: None,
+) -> PlanResult:
+    """The answer to a prepared question; `do`: who does the simulations."""
+    steps = _Steps.of(prepared, on_progress)
+    question = prepared.question(do)
+    bench, most = question.bench, question.max_replicas
+
+    def tell(climbed: Climbed, splits: Splits) -> None:
+        on_partial(
+            lambda: _result(prepared, question, climbed, splits, answer_so_far(question, climbed, splits))
+        )
+
+    climbed = climb_all(
+        bench,
+        question.crew,
+        most,
+        on_progress=lambda done, total, message: steps.tell(done, message),
+        on_rung=lambda climbed: tell(climbed, Splits()),
+    )
+    splits = Splits()
+    if not climbed.stopped:
+        splits = search_splits(
+            bench,
+            question.crew,
+            most,
+            most_cost=_most_cost(bench, climbed),
+            on_progress=lambda done, total, message: steps.tell(steps.climbs + done, message),
+            on_level=lambda splits: tell(climbed, splits),
+        )
+    stopped = climbed.stopped or splits.stopped
+    question = prepared.question(steps.counting(do))
+    answered = answer(
+        question,
+        climbed,
+        splits,
+        begun=lambda: None if stopped or not climbed.climbs else tell(climbed, splits),
+    )
+    closer, complete = _closer(question, answered, curve=bool(climbed.climbs))
+    by_replicas: tuple[ReplicaPoint, ...] = ()
+    if complete and answered.shown is not None and climbed.climbs:
+        by_replicas = replica_curve(bench, question.crew, answered.shown, most)
+    if complete:
+        steps.tell(steps.total, "")
+    return _result(prepared, question, climbed, splits, answered, closer, by_replicas, complete=complete)
+
+
+def _result(
+    prepared: Prepared,
+    question: Question,
+    climbed: Climbed,
+    splits: Splits,
+    answered: Answer,
+    closer: CloserLook | None = None,
+    by_replicas: tuple[ReplicaPoint, ...] = (),
+    *,
+    complete: bool | None = None,
+) -> PlanResult:
+    """`complete` None: the search goes on."""
+    bench, inputs = question.bench, dict(prepared.inputs)
     return PlanResult(
-        verdict=verdict,
-        candidates=candidate_results(bench, climbed, found),
-        objectives=goals,
+        verdict=answered.verdict,
+        candidates=with_reasons(
+            candidate_results(bench, climbed, question.combinations, splits, question.band), answered.verdict
+        ),
+        objectives=bench.objectives,
         trade_axes=bench.trade,
         trade_replicas=climbed.replicas,
-        excluded=excluded,
-        complete=complete,
+        excluded=question.excluded,
+        complete=bool(complete),
         inputs=inputs,
         content_hash=sha256(inputs),
         by_replicas=by_replicas,
+        closer=closer,
+        searching=complete is None,
     )
 
 
-def _by_replicas(question: Question, climbed: Climbed, verdict: Verdict) -> tuple[ReplicaPoint, ...]:
-    """What the shown configuration does on other numbers of replicas."""
-    shown = verdict.choice or verdict.closest
-    climb = next((c for c in climbed.climbs if shown and c.combination.knobs == shown.candidate.knobs), None)
-    if climb is None or climb.last is None:
-        return ()
-    knobs = climb.combination.knobs
-    return replica_curve(question.bench, knobs, climb.last, question.max_replicas, question.threads)
+def _most_cost(bench: Bench, climbed: Climbed) -> float | None:
+    """What separate pools may cost where replicas alike meet the objectives; None: they do not."""
+    least = climbed.least_cost(bench)
+    return None if least is None else least + BEYOND * max(bench.fleet.per_replica)
 
 
-def _longest_request(
-    kv_tokens: int, architecture: Architecture, space: SearchSpace, max_model_len: int | None
-) -> int:
-    """max_model_len: what was asked for, if model and pool can hold it, else the most they can."""
-    pool_tokens = vllm.usable_blocks(kv_tokens, space.block_tokens) * space.block_tokens
-    if pool_tokens < 2:
-        raise PlanError(
-            "kv_tokens",
-            f"a KV pool of {kv_tokens} tokens has no usable block of {space.block_tokens} tokens beside the "
-            "reserved one",
-        )
-    most = min(architecture.max_position_tokens, pool_tokens)
-    if max_model_len is None:
-        return most
-    if not 2 <= max_model_len <= most:
-        raise PlanError(
-            "max_model_len",
-            f"max_model_len lies in 2..{most} (the model takes {architecture.max_position_tokens} tokens, the KV "
-            f"pool {pool_tokens}), not {max_model_len}",
-        )
-    return max_model_len
+@dataclass(slots=True)
+class _Steps:
+    """Progress over the whole plan. Its total is the most that may have to be simulated; what need not be is counted
+    as done, so it never falls."""
+
+    climbs: int
+    splits: int
+    finalists: int
+    report: OnProgress
+    done: int = 0
+
+    @classmethod
+    def of(cls, prepared: Prepared, report: OnProgress) -> _Steps:
+        hand, most = prepared.hand, prepared.max_replicas
+        alone = sum(combination.status == "not tried" for combination in hand.combinations)
+        draws = len(hand.draws) if hand.draws is not None else 0
+        levels = most * (most - 1) // 2
+        return cls(alone * most, len(hand.pairs) * levels, FINALISTS * draws + CLOSER, report)
+
+    @property
+    def total(self) -> int:
+        return self.climbs + self.splits + self.finalists
+
+    def tell(self, done: int, message: str) -> None:
+        self.done = max(self.done, min(done, self.total))
+        self.report(self.done, self.total, message)
+
+    def counting(self, do: Do) -> Do:
+        """`do`, each of whose parts is a step of the closer look at the finalists."""
+        self.done = max(self.done, self.climbs + self.splits)
+        message = "Asking the finalists again with other traffic, step times and links"
+
+        def counted(parts: Sequence[Part]) -> Iterator[Answers | None]:
+            for answers in do(parts):
+                self.tell(min(self.done + 1, self.total - 1), message)
+                yield answers
+
+        return counted
 
 
-def _requests(traffic: Traffic, max_model_len: int) -> tuple[Requests, Excluded]:
-    """The requests that can finish, and those that cannot."""
-    long = vllm.requests_too_long(traffic.prompt_tokens, traffic.output_tokens, max_model_len)
-    if long.all():
-        raise PlanError(
-            "traffic",
-            f"all {len(long):,} requests need more than max_model_len {max_model_len:,} tokens (prompt and output)",
-        )
-    first = np.flatnonzero(long)[:_LISTED_EXCLUSIONS].tolist()
-    listed = tuple((i, int(traffic.prompt_tokens[i]), int(traffic.output_tokens[i])) for i in first)
-    kept = ~long
-    requests = Requests(
-        np.ascontiguousarray(traffic.arrival_s[kept]),
-        np.ascontiguousarray(traffic.prompt_tokens[kept]),
-        np.ascontiguousarray(traffic.output_tokens[kept]),
+def _closer(question: Question, answered: Answer, *, curve: bool) -> tuple[CloserLook, bool]:
+    """The shown configuration looked at closely, and whether the plan is complete with it. `curve`: its replica curve
+    will be asked for next."""
+    shown, other, bench = answered.shown, answered.other, question.bench
+    known = shown is not None and shown.evaluation.complete and not shown.evaluation.saturated
+    if not answered.complete or shown is None or not known:
+        return CloserLook(relief=answered.relief), answered.complete
+    margin = shown.margin(bench.objectives)
+    tell_other = other is not None and other.evaluation.complete and not other.evaluation.saturated
+    conditions, crew = question.conditions, question.crew
+    step_sigma = error_band(question.model)
+    loads = loads_tried(conditions.load, conditions.own_load)
+    changed = changes(bench, shown.candidate, step_sigma, question.max_model_len)
+    others = others_on_curve(shown, question.max_replicas) if curve else []
+    finish = crew.ahead(
+        [
+            *((shown.candidate, POLICY, policy) for policy in SCHEDULING_POLICIES),
+            *((shown.candidate, LOAD, load) for load in relative(loads, conditions.load)),
+        ],
+        later=[
+            *((shown.candidate, CHANGE, number) for number in range(len(changed))),
+            *((candidate, ASKED, None) for candidate in others),
+        ],
     )
-    return requests, Excluded(int(long.sum()), max_model_len, listed)
+    try:
+        own_why = why(run(bench, shown.candidate), shown.evaluation)
+        other_why = why(run(bench, other.candidate), other.evaluation) if other and tell_other else None
+        finish()
+        return (
+            CloserLook(
+                policies=compare_policies(bench, crew, shown.candidate, margin),
+                why=own_why,
+                other_why=other_why,
+                breaking=what_breaks(
+                    bench.objectives, crew, shown.candidate, conditions.load, conditions.own_load
+                ),
+                sensitivities=sensitivities(
+                    bench,
+                    crew,
+                    shown.candidate,
+                    margin,
+                    step_sigma,
+                    question.max_model_len,
+                ),
+                relief=answered.relief,
+            ),
+            True,
+        )
+    except Stopped:
+        return CloserLook(relief=answered.relief), False
 
 
-def _trade_axes(objectives: Sequence[Objective]) -> tuple[Objective, Objective]:
-    """The axes of the trade plot: the asked percentiles of TTFT and ITL, or the customary ones."""
-    ttft = next((o for o in objectives if o.metric == "ttft"), Objective("ttft", 95.0, 1.0))
-    itl = next((o for o in objectives if o.metric == "itl"), Objective("itl", 99.0, 1.0))
-    return ttft, itl
-
-
-def _processors() -> int:
+def processors() -> int:
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,40 +2,47 @@
 
 The search stops climbing where a combination meets its objectives, and cuts short what cannot meet them. The one
 that is shown in the end deserves both sides: it is simulated to the end on every count up to two beyond its own
-(within what was asked for; of more than MAX_POINTS counts, an even choice).
+(within what was asked for; of more than MAX_POINTS counts, an even choice). Two pools keep their proportion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from planner.search.evaluate import Bench, Evaluation, Stopped, evaluate, judge
-from planner.search.ladder import Rung
+from planner.search.combinations import Candidate
+from planner.search.crew import Crew
+from planner.search.evaluate import Bench, Evaluation, Stopped, judge
+from planner.search.ranking import Option
+from planner.search.relief import with_replicas
 from planner.search.result import ReplicaPoint
-from planner.simulation.knobs import VllmKnobs
 
 MAX_POINTS: Final = 12
 _BEYOND: Final = 2
 
 
-def replica_curve(
-    bench: Bench, knobs: VllmKnobs, own: Rung, most_replicas: int, threads: int
-) -> tuple[ReplicaPoint, ...]:
+def replica_curve(bench: Bench, crew: Crew, own: Option, most_replicas: int) -> tuple[ReplicaPoint, ...]:
     """Points by rising replica count; empty when the caller wants to stop. `own`: what is known already."""
-
-    def at(replicas: int) -> ReplicaPoint:
-        known = replicas == own.replicas and own.evaluation.complete
-        evaluation = own.evaluation if known else evaluate(bench, knobs, replicas, complete=True)
-        return _point(bench, replicas, evaluation)
-
-    counts = chosen_counts(own.replicas, min(most_replicas, own.replicas + _BEYOND))
+    others = others_on_curve(own, most_replicas)
     try:
-        with ThreadPoolExecutor(max(1, threads)) as pool:
-            return tuple(pool.map(at, counts))
+        found = crew.each(others)
     except Stopped:
         return ()
+    known = {candidate.replicas: evaluation for candidate, evaluation in zip(others, found, strict=True)}
+    if own.evaluation.complete:
+        known[own.candidate.replicas] = own.evaluation
+    return tuple(_point(bench, count, known[count]) for count in sorted(known))
+
+
+def others_on_curve(own: Option, most_replicas: int) -> list[Candidate]:
+    """What has to be simulated for it."""
+    replicas = own.candidate.replicas
+    counts = chosen_counts(replicas, min(most_replicas, replicas + _BEYOND))
+    return [
+        with_replicas(own.candidate, count)
+        for count in counts
+        if (count > 1 or own.candidate.pools is None) and not (count == replicas and own.evaluation.complete)
+    ]
 
 
 def chosen_counts(own: int, last: int) -> Sequence[int]:
