@@ -13,10 +13,10 @@ Source: published config.json files and the `transformers` classes of the same n
 `described` families are counted; `runnable` ones can be measured here too; any other is refused by name.
 """
 
-from calibration.architecture.config_file import load_architecture, parse_config, parse_config_text
+from calibration.architecture.config_file import load_architecture, no_model, parse_config, parse_config_text
 from calibration.architecture.kinds import SUPPORTED_MODEL_TYPES
 from calibration.architecture.model import Architecture
-from calibration.architecture.parts import Counts, Experts, Latent, RecurrentState
+from calibration.architecture.parts import Capping, Counts, Experts, Latent, RecurrentState
 from calibration.architecture.presets import PRESETS
 from calibration.architecture.remarks import remarks
 from calibration.architecture.values import UnsupportedArchitecture
@@ -25,12 +25,14 @@ __all__ = [
     "PRESETS",
     "SUPPORTED_MODEL_TYPES",
     "Architecture",
+    "Capping",
     "Counts",
     "Experts",
     "Latent",
     "RecurrentState",
     "UnsupportedArchitecture",
     "load_architecture",
+    "no_model",
     "parse_config",
     "parse_config_text",
     "remarks",

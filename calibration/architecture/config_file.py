@@ -65,10 +65,13 @@ def load_architecture(config_path_or_preset: str) -> Architecture:
         with path.open("rb") as file:
             content = file.read(MAX_CONFIG_BYTES + 1)
     except (OSError, ValueError):
-        presets = ", ".join(PRESETS)
-        message = f"{shown(config_path_or_preset)} is neither a readable config.json nor one of {presets}"
-        raise UnsupportedArchitecture("model", message) from None
+        raise UnsupportedArchitecture("model", no_model(config_path_or_preset)) from None
     return parse_config_text(content, path.parent.name if path.name == "config.json" else path.stem)
+
+
+def no_model(word: str) -> str:
+    """What to say of a word that names no model: which do."""
+    return f"{shown(word)} is neither a readable config.json nor one of {', '.join(PRESETS)}"
 
 
 def _text_config(mapping: Mapping[str, object], model_type: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.architecture import stored
 from calibration.architecture.kinds import DENSE, NOT_RUN, SUPPORTED_MODEL_TYPES
-from calibration.architecture.parts import Counts, Experts, Latent, RecurrentState
+from calibration.architecture.parts import Capping, Counts, Experts, Latent, RecurrentState
 from calibration.architecture.values import UnsupportedArchitecture, shown
 
 
@@ -34,13 +34,14 @@ class StepCounts(Protocol):
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """A decoder. Without the fields from `cached_layers` on: RMSNorm, rotary embedding, grouped-query
-    attention, SwiGLU in every layer, which is what the engine runs.
+    attention, SwiGLU in every layer.
 
     `intermediate_size` is a dense feed-forward's width, or an expert's where every layer has experts.
     `cached_layers`: layers with a KV cache, None when all have one. `chunked`: the window is a chunk that
-    starts afresh, not one that slides. `quantization` is what the published weights use, for display: we count
-    and run unquantised ones. `counts`: None where weights follow from the dimensions. `notes`: what else the
-    file says that these numbers leave out.
+    starts afresh, not one that slides. `windowed_at`: which layers have the window, where that is not the
+    family's way (Gemma 2: every other from the first; any other: the last ones). `quantization` is what the
+    published weights use, for display: we count and run unquantised ones. `counts`: None where weights follow
+    from the dimensions. `notes`: what else the file says that these numbers leave out.
     """
 
     name: str
@@ -70,6 +71,8 @@ class Architecture:
     state: RecurrentState | None = None
     counts: Counts | None = None
     notes: tuple[str, ...] = ()
+    windowed_at: tuple[int, ...] = ()
+    capping: Capping | None = None
 
     def __post_init__(self) -> None:
         """Relations that hold in every model of these families; raises UnsupportedArchitecture."""
@@ -95,6 +98,17 @@ class Architecture:
             raise UnsupportedArchitecture("cached_layers", f"there are only {self.layers} layers")
         if self.experts is not None and self.experts.layers > self.layers:
             raise UnsupportedArchitecture("experts", f"there are only {self.layers} layers")
+        if self.windowed_at and (
+            len(self.windowed_at) != self.windowed_layers or self.windowed_at[-1] >= self.layers
+        ):
+            raise UnsupportedArchitecture("windowed_at", "must name each layer with a window once")
+        dense = self.experts.dense_at if self.experts else ()
+        if (
+            self.experts
+            and dense
+            and (len(dense) + self.experts.layers != self.layers or dense[-1] >= self.layers)
+        ):
+            raise UnsupportedArchitecture("dense_at", "must name each layer without experts once")
         special = self.cached_layers is not None or self.experts or self.latent or self.state or self.chunked
         if (self.model_type in DENSE) == (self.counts is not None) or (self.counts is None and special):
             message = f"the weights of {self.model_type} are counted otherwise"
@@ -109,6 +123,23 @@ class Architecture:
     def runnable(self) -> bool:
         """Whether calibration/engine can run it, or it can only be described."""
         return not self.not_run_reason
+
+    def window_at(self, layer: int) -> int | None:
+        """Tokens that the layer's attention sees at most, the current one included; None: all."""
+        if self.windowed_at:
+            has_window = layer in self.windowed_at
+        elif self.model_type == "gemma2":
+            has_window = layer % 2 == 0 and layer // 2 < self.windowed_layers
+        else:
+            has_window = layer >= self.layers - self.windowed_layers
+        return self.sliding_window_tokens if has_window else None
+
+    def experts_at(self, layer: int) -> Experts | None:
+        """The experts of the layer; None where its feed-forward is dense."""
+        if self.experts is None:
+            return None
+        dense = self.experts.dense_at or range(self.layers - self.experts.layers)
+        return None if layer in dense else self.experts
 
     @property
     def query_size(self) -> int:

@@ -10,10 +10,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from calibration.architecture.parts import Counts, Experts, Latent, RecurrentState
+from calibration.architecture.parts import Capping, Counts, Experts, Latent, RecurrentState
 from calibration.architecture.values import (
+    LIMITS,
     UnsupportedArchitecture,
     flag,
+    indices,
     integer,
     optional_integer,
     optional_mapping,
@@ -34,13 +36,16 @@ _ALWAYS = (
 _SOMETIMES: dict[str, object] = {
     "cached_layers": None,
     "chunked": False,
+    "windowed_at": [],
+    "capping": None,
     "experts": None,
     "latent": None,
     "state": None,
     "counts": None,
     "notes": [],
 }
-_PARTS: dict[str, type[Experts] | type[Latent] | type[RecurrentState] | type[Counts]] = {
+_PARTS: dict[str, type[Experts] | type[Latent] | type[RecurrentState] | type[Counts] | type[Capping]] = {
+    "capping": Capping,
     "experts": Experts,
     "latent": Latent,
     "state": RecurrentState,
@@ -52,6 +57,9 @@ _MOST_NOTES = 8
 def to_dict(architecture: Architecture) -> dict[str, object]:
     """All fields that are not absent, JSON-safe."""
     fields = dataclasses.asdict(architecture) | {"notes": list(architecture.notes)}
+    fields["windowed_at"] = list(architecture.windowed_at)
+    if architecture.experts is not None:
+        fields["experts"]["dense_at"] = list(architecture.experts.dense_at)
     return {key: value for key, value in fields.items() if key in _ALWAYS or value != _SOMETIMES[key]}
 
 
@@ -72,6 +80,7 @@ def fields_of(mapping: Mapping[str, object]) -> dict[str, Any]:
         "cached_layers": _cached_layers(mapping),
         "quantization": text(mapping, "quantization", required=False),
         "notes": _notes(mapping),
+        "windowed_at": tuple(sorted(indices(mapping, "windowed_at", LIMITS["layers"]))),
     }
     for key in ("layers", "hidden_size", "heads", "kv_heads", "head_dim", "intermediate_size", "vocab_size"):
         fields[key] = integer(mapping, key)

@@ -40,7 +40,7 @@ _LIMIT_OF_KEY = {name: name for name in LIMITS} | {
         "max_position_tokens": "max_position_embeddings n_positions seq_length max_seq_len model_max_length",
         "sliding_window_tokens": "sliding_window attention_chunk_size",
         "experts": "num_experts num_local_experts n_routed_experts n_shared_experts per_token num_experts_per_tok "
-        "experts_per_token",
+        "experts_per_token groups top_groups n_group topk_group",
         "rank": "kv_lora_rank q_lora_rank query_rank",
         "state": "linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads "
         "linear_value_head_dim conv_kernel mamba_head_dim mamba_num_heads n_groups ssm_state_size "
@@ -142,7 +142,7 @@ def indices(values: Mapping[str, object], key: str, below: int) -> frozenset[int
     value = values.get(key)
     if value is None:
         return frozenset()
-    if not isinstance(value, list) or not all(type(index) is int and 0 <= index < below for index in value):
+    if not isinstance(value, list | tuple) or not all(type(i) is int and 0 <= i < below for i in value):
         raise UnsupportedArchitecture(key, f"must be a list of layer numbers below {below}")
     return frozenset(value)
 

@@ -50,6 +50,12 @@ def blocks_for(tokens: int, block_tokens: int) -> int:
     return -(-tokens // block_tokens)
 
 
+def leading_decodes(batch: StepBatch) -> int:
+    """Rows with one query token before the first row with more."""
+    longer = np.flatnonzero(batch.query_tokens > 1)
+    return int(longer[0]) if len(longer) else len(batch.query_tokens)
+
+
 def random_batch(
     decode_contexts: Sequence[int],
     chunks: Sequence[tuple[int, int, bool]],

@@ -1,95 +1,211 @@
-"""One forward of a dense decoder over all tokens of a step: decode rows and prefill chunks together.
+"""One forward of a decoder over all tokens of a step: decode rows and prefill chunks together.
 
 Every matrix product sees all n tokens at once, whatever rows they belong to: that is what makes a mixed step
 cheaper than its parts (weights are read once) and dearer for the decodes in it (they wait for the chunk).
 Logits are computed for sampled rows only. Layout of a layer: x += W_o attention(norm(x)), x += MLP(norm(x)),
-with RMSNorm, rotary positions in the half-split form of Llama's published code, and SwiGLU.
+with RMSNorm, rotary positions in the half-split form of Llama's published code, and a gated feed-forward or
+experts. Gemma 2 norms each half's result too, scales its embedding and caps its logits; its norms multiply by
+1 + weight, which the stored scale includes.
+A layer is cut in three, before, in and after attention, because on a GPU what lies between two attentions is
+replayed as one graph (graphs.py). What is computed how: an `Operations` (torch_operations.py, kernels/).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from calibration.architecture import Architecture
-from calibration.engine.attention import StepPlan, attend
 from calibration.engine.kv_cache import PagedKVCache
-from calibration.engine.weights import LayerWeights, ModelWeights
+from calibration.engine.model_weights import GatedWeights, GroupedWeights, LatentWeights, ModelWeights
+from calibration.engine.operations import Operations, Tokens
+from calibration.engine.products import linear
+from calibration.engine.shards import WHOLE, Shard
+from calibration.engine.torch_operations import TorchOperations
 
 
 class Decoder:
-    """An architecture with its weights and its KV pool, on one device."""
+    """An architecture with its weights and its KV pool, on one device: one rank of `shard.size`."""
 
     def __init__(
-        self, architecture: Architecture, weights: ModelWeights, cache: PagedKVCache, max_positions: int
+        self,
+        architecture: Architecture,
+        weights: ModelWeights,
+        cache: PagedKVCache,
+        max_positions: int,
+        *,
+        operations: Operations | None = None,
+        shard: Shard = WHOLE,
     ) -> None:
         """`max_positions`: how many positions the rotary table covers; a step beyond them raises IndexError."""
-        self.architecture = architecture
+        self.architecture = a = architecture
         self.weights = weights
         self.cache = cache
-        reference = weights.embedding
-        self._cos, self._sin = _rotary_tables(architecture, max_positions, reference)
+        self.shard = shard
+        self.operations = operations or TorchOperations(cache)
+        self.max_positions = max_positions
+        self._cos, self._sin = _rotary_tables(a, max_positions, weights.embedding)
+        self.attention_range: Callable[[], AbstractContextManager[object]] = nullcontext  # profiling names it
+        self._gelu = a.model_type == "gemma2"
+        self._embedding_scale = a.hidden_size**0.5 if a.model_type == "gemma2" else 1.0
+        self._scale = (a.capping.query_scalar if a.capping else float(a.head_dim)) ** -0.5
+        self._cap = a.capping.attention_cap if a.capping else 0.0
+
+    @property
+    def windows(self) -> frozenset[int | None]:
+        """The kinds of window that layers have: what a plan must prepare for."""
+        return frozenset(self.architecture.window_at(index) for index in range(self.architecture.layers))
+
+    @property
+    def attended_width(self) -> int:
+        """Width of attention's result on this rank: heads * value size."""
+        a = self.architecture
+        return self.shard.heads(a) * (a.latent.value_size if a.latent else a.head_dim)
 
     @torch.inference_mode()
-    def logits(self, plan: StepPlan) -> torch.Tensor:
+    def logits(self, plan: Any) -> torch.Tensor:
         """Runs a step: writes the K and V of its tokens and returns logits [S, vocab] of its sampled rows."""
-        weights = self.weights
-        x = F.embedding(plan.token_ids, weights.embedding)
-        cos, sin = self._cos[plan.positions], self._sin[plan.positions]
-        eps = self.architecture.rms_norm_eps
-        for index, layer in enumerate(weights.layers):
-            x = x + self._attention(index, layer, _norm(x, layer.attention_norm, eps), plan, cos, sin)
-            x = x + _mlp(layer, _norm(x, layer.mlp_norm, eps))
-        sampled = x.index_select(0, plan.sampled)
-        return F.linear(_norm(sampled, weights.final_norm, eps), weights.head)
+        return self.shard.gathered(self.head(self.layers(plan), plan.sampled), self.architecture.vocab_size)
 
     @torch.inference_mode()
-    def step(self, plan: StepPlan) -> torch.Tensor:
+    def step(self, plan: Any) -> torch.Tensor:
         """Runs a step and picks the likeliest token of each sampled row: int64 [S]."""
-        return self.logits(plan).argmax(dim=-1)
+        return self.sample(self.layers(plan), plan.sampled)
 
-    def _attention(
+    @torch.inference_mode()
+    def rehearse(self, plan: Any) -> None:
+        """One layer of each kind over a step's tokens, and the head: what is compiled for the step's sizes is then
+        compiled. What it writes into the pool the step itself writes again."""
+        tokens = Tokens(plan.token_ids, plan.positions, plan.slots)
+        x, normed = self.begin(tokens.ids)
+        for index in self._layer_kinds:
+            queries = self.project(index, normed, tokens)
+            x, normed = self.finish(index, x, self.attend(index, queries, plan))
+        self.sample(x, plan.sampled)
+
+    @cached_property
+    def _layer_kinds(self) -> Sequence[int]:
+        """The first layer of each kind; all of them where experts meet rows in numbers of their own."""
+        a = self.architecture
+        if a.experts is not None:
+            return range(a.layers)
+        windows = [a.window_at(index) for index in range(a.layers)]
+        return [windows.index(window) for window in dict.fromkeys(windows)]
+
+    def sample(self, x: torch.Tensor, sampled: torch.Tensor) -> torch.Tensor:
+        return self.shard.likeliest(self.head(x, sampled), self.architecture.vocab_size)
+
+    def layers(self, plan: Any) -> torch.Tensor:
+        """All layers over a step's tokens: [n, hidden]."""
+        tokens = Tokens(plan.token_ids, plan.positions, plan.slots)
+        x, normed = self.begin(tokens.ids)
+        for index in range(len(self.weights.layers)):
+            queries = self.project(index, normed, tokens)
+            x, normed = self.finish(index, x, self.attend(index, queries, plan))
+        return x
+
+    def begin(self, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embedded tokens, and the same normed for the first layer."""
+        x = F.embedding(token_ids, self.weights.embedding)
+        if self._embedding_scale != 1.0:
+            x = x * self._embedding_scale
+        return x, self._norm(x, self.weights.layers[0].attention_norm)
+
+    def project(self, index: int, normed: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        """Queries [n, heads, head_dim] with their positions; keys and values go into the pool."""
+        a, weights = self.architecture, self.weights.layers[index].attention
+        cos, sin = self._cos, self._sin
+        if isinstance(weights, GroupedWeights):
+            qkv = linear(normed, weights.qkv, weights.qkv_bias)
+            return self.operations.store(index, qkv, a.head_dim, weights, cos, sin, tokens, a.rms_norm_eps)
+        latent = a.latent
+        assert latent is not None  # noqa: S101 - LatentWeights are drawn for no other model
+        query_latent, entry = linear(normed, weights.down, weights.down_bias).split(
+            [latent.query_rank, latent.elements], dim=-1
+        )
+        source = normed if weights.query_norm is None else self._norm(query_latent, weights.query_norm)
+        queries = linear(source, weights.query_up, None).view(len(normed), -1, a.head_dim)
+        return self.operations.store_latent(index, queries, entry, weights, cos, sin, tokens, a.rms_norm_eps)
+
+    def attend(self, index: int, queries: torch.Tensor, plan: Any) -> torch.Tensor:
+        """Attention over the pool: [n, heads * value size]."""
+        a, weights = self.architecture, self.weights.layers[index].attention
+        window = a.window_at(index)
+        with self.attention_range():
+            return self._attended(queries, plan, index, weights, window)
+
+    def _attended(
         self,
+        queries: torch.Tensor,
+        plan: Any,
         index: int,
-        layer: LayerWeights,
-        x: torch.Tensor,
-        plan: StepPlan,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        weights: GroupedWeights | LatentWeights,
+        window: int | None,
     ) -> torch.Tensor:
         a = self.architecture
-        qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(x.shape[0], a.heads + 2 * a.kv_heads, a.head_dim)
-        turned, values = qkv[:, : a.heads + a.kv_heads], qkv[:, a.heads + a.kv_heads :]
-        if layer.query_norm is not None and layer.key_norm is not None:
-            queries = _norm(turned[:, : a.heads], layer.query_norm, a.rms_norm_eps)
-            turned = torch.cat((queries, _norm(turned[:, a.heads :], layer.key_norm, a.rms_norm_eps)), dim=1)
-        turned = _rotate(turned, cos, sin)
-        self.cache.write(index, plan.slots, turned[:, a.heads :], values)
-        pages = self.cache.gather(index, plan.blocks)
-        attended = attend(turned[:, : a.heads].contiguous(), pages, plan.rows)
-        return F.linear(attended.view(x.shape[0], a.query_size), layer.output, layer.output_bias)
+        if isinstance(weights, LatentWeights):
+            assert a.latent is not None  # noqa: S101
+            attended = self.operations.attend_latent(index, queries, plan, weights, a.latent)
+        else:
+            attended = self.operations.attend(index, queries, plan, window, self._scale, self._cap)
+        return attended.flatten(1)
 
+    def finish(
+        self, index: int, x: torch.Tensor, attended: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rest of a layer: (its output, the same normed for the next layer's attention)."""
+        layers, eps = self.weights.layers, self.architecture.rms_norm_eps
+        layer = layers[index]
+        y = self.shard.total(linear(attended, layer.attention.output, layer.attention.output_bias))
+        if layer.attention_post_norm is not None:
+            y = self._norm(y, layer.attention_post_norm)
+        x, normed = self.operations.add_norm(x, y, layer.mlp_norm, eps)
+        y = self.shard.total(self._feed_forward(index, normed))
+        if layer.mlp_post_norm is not None:
+            y = self._norm(y, layer.mlp_post_norm)
+        last = index + 1 == len(layers)
+        following = self.weights.final_norm if last else layers[index + 1].attention_norm
+        if last:  # only sampled rows are normed
+            return x + y, y
+        return self.operations.add_norm(x, y, following, eps)
 
-def _mlp(layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
-    gate, up = F.linear(x, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-    return F.linear(F.silu(gate) * up, layer.down, layer.down_bias)
+    def head(self, x: torch.Tensor, sampled: torch.Tensor) -> torch.Tensor:
+        """Logits of the sampled rows, of this rank's share of the vocabulary."""
+        normed = self._norm(x.index_select(0, sampled), self.weights.final_norm)
+        logits = linear(normed, self.weights.head, None)
+        if self.architecture.capping is not None:
+            cap = self.architecture.capping.logit_cap
+            logits = (logits / cap).tanh_().mul_(cap)
+        return logits
 
+    def _feed_forward(self, index: int, x: torch.Tensor) -> torch.Tensor:
+        weights, experts = self.weights.layers[index].mlp, self.architecture.experts_at(index)
+        if isinstance(weights, GatedWeights):
+            return self._gated(x, weights)
+        assert experts is not None  # noqa: S101 - MixtureWeights are drawn for no other layer
+        result = self.operations.experts(x, weights, experts)
+        return result if weights.shared is None else result + self._gated(x, weights.shared)
 
-def _norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    def _gated(self, x: torch.Tensor, weights: GatedWeights) -> torch.Tensor:
+        inner = self.operations.gate(linear(x, weights.gate_up, weights.gate_up_bias), self._gelu)
+        return linear(inner, weights.down, weights.down_bias)
 
-
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turns the pairs (i, i + head_dim/2) of x [n, heads, head_dim] by the angles of their positions."""
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.operations.norm(x, weight, self.architecture.rms_norm_eps)
 
 
 def _rotary_tables(
     architecture: Architecture, positions: int, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin [positions, 1, head_dim / 2], computed in float64 and stored in the model's type."""
-    half = architecture.head_dim // 2
-    frequencies = architecture.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    """cos and sin [positions, 1, width / 2], computed in float64 and stored in the model's type; `width` is the
+    head's, or of latent attention its rotary part's."""
+    a = architecture
+    half = (a.latent.rotary_size if a.latent else a.head_dim) // 2
+    frequencies = a.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies).unsqueeze(1)
     return angles.cos().to(like), angles.sin().to(like)

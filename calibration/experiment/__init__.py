@@ -8,7 +8,16 @@ environment.py  what it was measured with
 from calibration.experiment.envelope import DEMO_ENVELOPE, BadEnvelope, Envelope
 from calibration.experiment.environment import environment_record
 from calibration.experiment.fits import DoesNotFit, check_envelope, check_fits
-from calibration.experiment.points import Point, Region, held_out, neighbour, points, sentinels, warm_up
+from calibration.experiment.points import (
+    Point,
+    Region,
+    held_out,
+    neighbour,
+    points,
+    sentinels,
+    warm_up,
+    with_points,
+)
 from calibration.experiment.running import RULES, ExperimentResult, Rules, Stopped, describe, run_experiment
 
 __all__ = [
@@ -32,4 +41,5 @@ __all__ = [
     "run_experiment",
     "sentinels",
     "warm_up",
+    "with_points",
 ]

@@ -52,8 +52,9 @@ def measuring_code_sha256() -> str:
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for folder in _MEASURING_FOLDERS:
-        for path in sorted((package / folder).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted((package / folder).rglob("*.py")):
+            name = path.relative_to(package / folder).as_posix()
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

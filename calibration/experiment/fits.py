@@ -34,16 +34,19 @@ def check_fits(
     kv_tokens: int | None = None,
     kv_fraction: float = 0.25,
     dtype: str = "auto",
+    tensor_parallel: int = 1,
 ) -> int:
     """Tokens of the KV pool, as asked or by default; raises DoesNotFit with bytes needed and free, and
     BadEnvelope for contexts the model does not have.
 
-    `kv_fraction`: the share of free memory that is the default pool on a CPU.
+    `kv_fraction`: the share of free memory that is the default pool on a CPU. `tensor_parallel`: ranks that share
+    weights and KV heads, each with `free_bytes` of its own; the bytes told are one rank's.
     """
     check_envelope(architecture, envelope)
     element_bytes = bytes_per_element(dtype, device)
-    kv_bytes = architecture.kv_bytes_per_token(element_bytes)
-    fixed = architecture.weight_bytes(element_bytes) + activation_bytes(architecture, envelope, element_bytes)
+    kv_bytes = architecture.kv_bytes_per_token(element_bytes, tensor_parallel) // tensor_parallel
+    weight_bytes = rank_weight_bytes(architecture, element_bytes, tensor_parallel)
+    fixed = weight_bytes + activation_bytes(architecture, envelope, element_bytes)
     least = smallest_pool_tokens(envelope)
     if kv_tokens is not None:
         if kv_tokens < least:
@@ -62,7 +65,7 @@ def check_fits(
     needed = fixed + chosen * kv_bytes
     if needed > free_bytes:
         message = (
-            f"{architecture.name} does not fit {device}: weights {architecture.weight_bytes(element_bytes):,} bytes, "
+            f"{architecture.name} does not fit {device}: weights {weight_bytes:,} bytes, "
             f"KV pool of {chosen:,} tokens {chosen * kv_bytes:,} bytes and a step's working memory"
         )
         raise DoesNotFit(message, needed, free_bytes)
@@ -79,12 +82,15 @@ def check_envelope(architecture: Architecture, envelope: Envelope) -> None:
     if context > architecture.max_position_tokens:
         message = f"{architecture.name} has {architecture.max_position_tokens:,} positions, not {context:,}"
         raise BadEnvelope("max_context_tokens", message)
-    window = architecture.sliding_window_tokens
-    if window is not None and context > window:
-        message = (
-            f"beyond its sliding window of {window:,} tokens {architecture.name} is described but not run"
-        )
-        raise BadEnvelope("max_context_tokens", message)
+
+
+def rank_weight_bytes(architecture: Architecture, element_bytes: int, tensor_parallel: int = 1) -> int:
+    """Weights of one rank: its share, but the whole embedding, which every rank looks tokens up in."""
+    whole = architecture.weight_bytes(element_bytes)
+    if tensor_parallel == 1:
+        return whole
+    embedding = architecture.vocab_size * architecture.hidden_size * element_bytes
+    return embedding + (whole - embedding * (not architecture.tie_word_embeddings)) // tensor_parallel
 
 
 def smallest_pool_tokens(envelope: Envelope) -> int:
@@ -101,8 +107,13 @@ def activation_bytes(architecture: Architecture, envelope: Envelope, element_byt
     """Working memory of the largest step: a layer's tensors, logits, gathered pages and masks; generous."""
     a = architecture
     per_token = 8 * a.hidden_size + 4 * a.query_size + 4 * a.kv_size + 6 * a.intermediate_size
+    if a.experts is not None:  # each token's row once for every expert it uses
+        per_token += a.experts.per_token * (3 * a.experts.intermediate_size + 2 * a.hidden_size)
     logits = envelope.max_batch * a.vocab_size * 2
     gathered = full_pool_tokens(envelope) * 2 * a.kv_size
+    if a.latent is not None:  # latents of all rows, and the keys and values made for one of them
+        gathered = full_pool_tokens(envelope) * a.latent.elements
+        gathered += 3 * (envelope.max_context_tokens + envelope.max_step_tokens) * a.query_size
     masks = envelope.max_step_tokens * envelope.max_context_tokens
     rotary = 4 * envelope.max_context_tokens * a.head_dim
     return (envelope.max_step_tokens * per_token + logits + gathered + masks + rotary) * element_bytes

@@ -6,7 +6,7 @@ outside the measured hull nothing is predicted. On a CPU every batch from 1 to 8
 not monotone there. Contexts within a batch differ (lognormal, sigma 0.5): equal ones would hide what skew
 costs. Where a point lies depends on the envelope and the seed, never on a measured time.
 The held-out points are log-uniform over the same region, from another random stream, and never fitted.
-Source: spec/step-time, "The experiment". Units: tokens.
+Units: tokens.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from calibration.steptime import Chunk, StepShape
 CONTEXT_SIGMA = 0.5
 LOW_CONTEXT_TOKENS = 8
 BLOCK_TOKENS = 16
+MOST_CHUNKS = 8
 # Steps of a low-discrepancy sequence (Roberts 2018, dimension 4): any number of points spreads evenly.
 _SPREAD = np.array([0.8566748838545029, 0.733891856627126, 0.6287067210378087, 0.5385972572236101])
 
@@ -59,10 +60,17 @@ class Region:
 def points(region: Region, device_kind: str, seed: int) -> list[Point]:
     """All fit and held-out points, deduplicated. device_kind: "cpu" or "gpu"."""
     rng = np.random.default_rng([seed, 1])
-    shapes = [*_decode(region, device_kind, rng), *_prefill(region), *_mixed(region, rng)]
+    shapes = [*_decode(region, device_kind, rng), *_prefill(region, rng), *_mixed(region, rng)]
     fit = _distinct(_clipped(shapes, region), set())
     heldout = held_out(region, np.random.default_rng([seed, 2]), taken=set(fit))
     return [Point(shape, "fit") for shape in fit] + [Point(shape, "heldout") for shape in heldout]
+
+
+def with_points(listed: list[Point], also: Iterable[StepShape], region: Region) -> list[Point]:
+    """The list and, to be fitted, the steps of `also` that the region holds and the list has not."""
+    held = (shape for shape in also if max(shape.decode_contexts, default=0) <= region.context)
+    more = _distinct(_clipped(held, region), {point.shape for point in listed})
+    return listed + [Point(shape, "fit") for shape in more]
 
 
 def held_out(
@@ -136,33 +144,49 @@ def _decode(region: Region, device_kind: str, rng: np.random.Generator) -> Itera
         for rows in range(1, min(8, region.batch) + 1):
             yield StepShape(_contexts(rows, middle, region, rng))
             yield StepShape((high,) * rows)
-    else:  # graph padding: a size and the next
+    else:  # graph padding: a size and the next, with the same contexts, so that only the padding differs
         for rows in levels:
-            if 1 < rows < region.batch:
-                yield StepShape(_contexts(rows + 1, middle, region, rng))
+            if rows < region.batch:
+                contexts = _contexts(rows + 1, middle, region, rng)
+                yield StepShape(contexts[:-1])
+                yield StepShape(contexts)
 
 
-def _prefill(region: Region) -> Iterator[StepShape]:
+def _prefill(region: Region, rng: np.random.Generator) -> Iterator[StepShape]:
     longest, deepest = min(region.step, region.context), region.context
-    for query in [1, 4, *_geometric(16, longest, 7)]:
+    for query in [1, *_geometric(16, longest, 7)]:
         if query <= longest:
             yield StepShape((), (Chunk(query, 0),))
     for query, cached in (
         (longest, deepest - longest),
-        (longest // 2, deepest // 2),
         (longest // 4, deepest - longest // 4),
         (16, deepest - 16),
         (1, deepest - 1),
     ):
         if query >= 1 and cached >= 1:
             yield StepShape((), (Chunk(query, cached, samples=cached + query == deepest),))
-    for prompts in (2, 4, region.batch):
-        query = region.step // prompts
-        if prompts <= region.batch and 1 <= query <= deepest:
-            yield StepShape((), (Chunk(query, 0),) * prompts)
+    for prompts in (2, 3, 4, region.batch):
+        if prompts <= region.batch:
+            parts = _parts(min(region.step, prompts * deepest), prompts, deepest, rng)
+            yield StepShape((), tuple(Chunk(query, 0) for query in parts))
+    yield from _one_prompt_in_chunks(region)
     query = region.step // 2
     if region.batch >= 2 and 1 <= query < deepest:
         yield StepShape((), (Chunk(query, deepest - query),) * 2)
+
+
+def _one_prompt_in_chunks(region: Region) -> Iterator[StepShape]:
+    """The longest prompt in its chunks, by the largest size and by half of it: what chunking costs, measured.
+    Of more than MOST_CHUNKS chunks only the first and the last ones, which still say how the prefix tells."""
+    for size in (region.step, region.step // 2):
+        if not 1 <= size < region.context:
+            continue
+        starts = list(range(0, region.context, size))
+        if len(starts) > MOST_CHUNKS:
+            starts = [*starts[: MOST_CHUNKS // 2], *starts[-MOST_CHUNKS // 2 :]]
+        for start in starts:
+            query = min(size, region.context - start)
+            yield StepShape((), (Chunk(query, start, start + query == region.context),))
 
 
 def _mixed(region: Region, rng: np.random.Generator) -> Iterator[StepShape]:
@@ -188,7 +212,13 @@ def _mixed(region: Region, rng: np.random.Generator) -> Iterator[StepShape]:
             _between(16, region.context - query, at[2]) if index % 2 and region.context - query > 16 else 0
         )
         nominal = _between(min(64, high), high, at[3])
-        yield StepShape(_contexts(rows, nominal, region, rng), (Chunk(query, cached, samples=index % 3 > 0),))
+        contexts = _contexts(rows, nominal, region, rng)
+        prompts = min(2 + index // 6, query, region.batch - rows) if index % 3 == 2 else 1
+        if prompts > 1:  # several prompts join the same decodes
+            parts = _parts(query, prompts, region.context, rng)
+            yield StepShape(contexts, tuple(Chunk(part, 0) for part in parts))
+        else:
+            yield StepShape(contexts, (Chunk(query, cached, samples=index % 3 > 0),))
 
 
 def _random(region: Region, kind: str, rng: np.random.Generator, *, with_prefix: bool) -> StepShape:
@@ -203,6 +233,17 @@ def _random(region: Region, kind: str, rng: np.random.Generator, *, with_prefix:
     room = region.context - query
     cached = _between(16, room, rng.random()) if with_prefix and room > 16 else 0
     return StepShape(contexts, (Chunk(query, cached, bool(rng.random() < 0.5)),))
+
+
+def _parts(tokens: int, count: int, most: int, rng: np.random.Generator) -> list[int]:
+    """So many prompts of unlike lengths, `tokens` together, each from 1 to `most`. Alike and round ones would flatter:
+    four prompts of 128 tokens took 60 ms where three of 170 took 71 (demo model, one core); users' are not round."""
+    shares = np.exp(CONTEXT_SIGMA * rng.standard_normal(count))
+    edges = np.rint(np.cumsum(shares) / shares.sum() * tokens).astype(int)
+    found = np.clip(np.diff(edges, prepend=0), 1, most).tolist()
+    while sum(found) > tokens:
+        found[found.index(max(found))] -= 1
+    return [int(part) for part in found]
 
 
 def _contexts(rows: int, nominal: int, region: Region, rng: np.random.Generator) -> tuple[int, ...]:

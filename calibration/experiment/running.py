@@ -5,8 +5,11 @@
   repeats   at least 5; a point closes when the bootstrap 95 % interval of its median is narrow enough
             (half-width 2 % on a GPU, 5 % on a CPU), or at 15
   sentinels two fixed steps every 25 measurements: they show drift that the shuffling hides
+  lead-in   before each timed step an untimed one as a server runs it there, because most of its steps follow decodes:
+            the same decodes alone, or one decode. Behind another point of the list, which may be a chunk of a thousand
+            tokens, small decodes took 2 to 5 % longer than behind decodes (demo model on one core)
 Each repeat has fresh random inputs and blocks. Every repeat is handed out as it comes, so that whoever stores
-it loses nothing when the run is stopped or dies. Source: spec/step-time, "The experiment".
+it loses nothing when the run is stopped or dies.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +29,8 @@ from calibration.steptime import StepSample, StepShape
 OnSample = Callable[[int, StepSample], None]
 OnProgress = Callable[[int, int, str, float | None], None]
 WARM_UP_STEPS = 3
+#: From so many repeats on their spread says how many more it will take.
+TELLING_REPEATS = 3
 
 
 class Stopped(Exception):
@@ -65,7 +70,39 @@ class _Measured:
     gaps_s: list[float] = field(default_factory=list)
     contended: int = 0
     wall_s: float = 0.0
+    half_width: float = math.inf
     open: bool = True
+
+    def resume(self, earlier: StepSample | None, rules: Rules) -> int:
+        """Takes over the repeats of an interrupted run, if it measured this very step for this; their number."""
+        if earlier is None or earlier.shape != self.point.shape or earlier.role != self.point.role:
+            return 0
+        repeats = len(earlier.seconds)
+        self.seconds, self.gaps_s = list(earlier.seconds), [earlier.host_gap_s] * repeats
+        self.contended = round(earlier.contended_share * repeats)
+        self.judge(rules)
+        return repeats
+
+    def judge(self, rules: Rules) -> None:
+        """Open while there are too few repeats, or the median is not tight and more are allowed."""
+        repeats = len(self.seconds)
+        if repeats >= TELLING_REPEATS:
+            self.half_width = self.sample().ci_half_width
+        wide = repeats < rules.least_repeats or self.half_width > rules.half_width
+        self.open = repeats < rules.most_repeats and wide
+
+    def expected(self, rules: Rules) -> int | None:
+        """About how many repeats it closes after: its interval narrows with the root of their number. None while there
+        are too few to tell."""
+        if not self.open:
+            return len(self.seconds)
+        if not math.isfinite(self.half_width):
+            return None
+        if rules.half_width == 0.0:  # no interval is narrow enough
+            return rules.most_repeats
+        wanted = math.ceil(len(self.seconds) * (self.half_width / rules.half_width) ** 2)
+        least = max(rules.least_repeats, len(self.seconds) + 1)
+        return min(max(wanted, least), rules.most_repeats)
 
     def sample(self) -> StepSample:
         return StepSample(
@@ -90,11 +127,17 @@ def run_experiment(
     on_log: Callable[[str], None],
     should_stop: Callable[[], bool],
     first_ordinal: int = 0,
+    earlier: Mapping[int, StepSample] | None = None,
+    clock: Callable[[], float | None] = lambda: None,
 ) -> ExperimentResult:
-    """Measures all points. `on_sample(ordinal, sample)` comes after every repeat with the sample as it stands:
+    """Measures all points. `earlier`: samples of a run that was interrupted, by ordinal; their repeats count.
+    `clock`: the device's clock in MHz, read beside the sentinels.
+    `on_sample(ordinal, sample)` comes after every repeat with the sample as it stands:
     its `seconds` grow; an ordinal always means the same step. Raises Stopped, and what the runner raises."""
-    run = _Run(runner, rules, np.random.default_rng([seed, 3]), on_sample, on_progress, should_stop)
     measured = [_Measured(first_ordinal + index, point) for index, point in enumerate([*points, *sentinels])]
+    resumed = sum(item.resume((earlier or {}).get(item.ordinal), rules) for item in measured)
+    stream = [seed, 3, resumed] if resumed else [seed, 3]  # inputs and orders of what is left are fresh ones
+    run = _Run(runner, rules, np.random.default_rng(stream), on_sample, on_progress, should_stop, clock)
     watched = measured[len(points) :]
     started_wall, load = time.monotonic(), os.getloadavg()[0]
     run.warm_up(warm_up, [item.point.shape for item in watched], on_log)
@@ -106,9 +149,11 @@ def run_experiment(
         "measured_wall_s": time.monotonic() - started_wall,
         "load_average": [load, os.getloadavg()[0]],
         "steps": sum(len(item.seconds) for item in done),
+        "steps_of_an_earlier_run": resumed,
         "contended_share": sum(item.contended for item in done) / max(1, sum(len(i.seconds) for i in done)),
         "points_above_half_width": loose,
         "sentinel_drift": [_drift(item.seconds) for item in watched if item.seconds],
+        "clock_mhz": run.clocks_seen(),
         "engine_usage": runner.usage(),
     }
     return ExperimentResult([item.sample() for item in done], observed)
@@ -124,7 +169,17 @@ class _Run:
     on_sample: OnSample
     on_progress: OnProgress
     should_stop: Callable[[], bool]
+    clock: Callable[[], float | None] = lambda: None
+    clocks_mhz: list[float] = field(default_factory=list)
     steps: int = 0
+    share: float = 0.0  # of the work that was told to be done, of 1
+
+    def clocks_seen(self) -> dict[str, float]:
+        """Lowest, median and highest of the clocks read beside the sentinels; empty where none can be read."""
+        if not self.clocks_mhz:
+            return {}
+        low, middle, high = np.percentile(self.clocks_mhz, [0, 50, 100]).tolist()
+        return {"lowest": low, "median": middle, "highest": high}
 
     def warm_up(
         self, shapes: Sequence[StepShape], sentinels: Sequence[StepShape], on_log: Callable[[str], None]
@@ -159,6 +214,8 @@ class _Run:
             for index in self.rng.permutation(len(remaining)):
                 if since_sentinel >= self.rules.sentinel_every:
                     since_sentinel = 0
+                    if (mhz := self.clock()) is not None:
+                        self.clocks_mhz.append(mhz)
                     for sentinel in sentinels:
                         self._repeat(sentinel)
                 self._repeat(remaining[index])
@@ -173,7 +230,9 @@ class _Run:
             raise Stopped
         self.steps += 1
         chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-        timing = self.runner.measure(shape.decode_contexts, chunks, int(self.rng.integers(1 << 62)))
+        lead_in = shape.decode_contexts or (shape.chunks[0].cached_tokens + shape.chunks[0].query_tokens - 1,)
+        seed = int(self.rng.integers(1 << 62))
+        timing = self.runner.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in)
         return timing.seconds, timing.host_gap_s, timing.contended
 
     def _repeat(self, item: _Measured) -> None:
@@ -183,27 +242,32 @@ class _Run:
         item.seconds.append(seconds)
         item.gaps_s.append(gap_s)
         item.contended += contended
-        sample = item.sample()
-        rules, repeats = self.rules, len(item.seconds)
-        wide = repeats < rules.least_repeats or sample.ci_half_width > rules.half_width
-        item.open = repeats < rules.most_repeats and wide
-        self.on_sample(item.ordinal, sample)
+        item.judge(self.rules)
+        self.on_sample(item.ordinal, item.sample())
 
     def _report(self, measured: Sequence[_Measured], last: Point) -> None:
-        """Progress in steps. How many more a point will need is not known before; one more is assumed while
-        its median is not tight yet."""
+        """Progress in steps. How many more a point will need follows from how wide its interval still is; of one that
+        does not say yet it is what the others need on average, and before any does, the most it may need: what is done
+        never looks like less than it did."""
         done = sum(len(item.seconds) for item in measured)
-        missing = [self._missing(item) for item in measured]
+        expected = [item.expected(self.rules) for item in measured]
+        told = [count for count in expected if count is not None]
+        usual = round(sum(told) / len(told)) if told else self.rules.most_repeats
+        missing = [
+            (usual if count is None else count) - len(item.seconds)
+            for count, item in zip(expected, measured, strict=True)
+        ]
         known = [item for item in measured if item.seconds]
         typical = sum(item.wall_s for item in known) / max(1, sum(len(item.seconds) for item in known))
         eta_s = sum(
-            count * (item.wall_s / len(item.seconds) if item.seconds else typical)
+            count * (item.wall_s / len(item.seconds) if item.wall_s else typical)
             for count, item in zip(missing, measured, strict=True)
         )
-        self.on_progress(done, done + sum(missing), f"Measuring {describe(last.shape)}", eta_s)
-
-    def _missing(self, item: _Measured) -> int:
-        return max(1, self.rules.least_repeats - len(item.seconds)) if item.open else 0
+        total = done + sum(missing)
+        if total * self.share > done:  # more is to come than was thought: the bar waits, it does not go back
+            total = max(done, int(done / self.share))
+        self.share = done / total
+        self.on_progress(done, total, f"Measuring {describe(last.shape)}", eta_s)
 
 
 def describe(shape: StepShape) -> str:

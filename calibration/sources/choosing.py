@@ -52,8 +52,13 @@ def chosen_rows(shapes: Sequence[StepShape], count: int, seed: int = 0) -> NDArr
 
 def in_domain(shape: StepShape, tokens: int) -> bool:
     """Whether the step's contexts, prefixes and chunks are at most `tokens` together."""
+    return sum(tokens_held(shape)) <= tokens
+
+
+def tokens_held(shape: StepShape) -> tuple[int, int]:
+    """Tokens of KV that the step's decodes have, and that its chunks have once they are computed."""
     chunks = sum(c.cached_tokens + c.query_tokens for c in shape.chunks)
-    return sum(shape.decode_contexts) + chunks <= tokens
+    return sum(shape.decode_contexts), chunks
 
 
 def _sizes(available: dict[str, int], count: int) -> dict[str, int]:

@@ -7,7 +7,7 @@
 The rules, all of them: UTF-8 (a byte order mark is skipped), plain or gzip (told by content). Lines end in LF or
 CRLF; blank ones are skipped. Fields are separated by commas, never quoted; blanks around them are ignored. The
 header is the first line; columns in any order, each once, names in any case; further columns are ignored. Counts
-are whole decimal numbers ("16" or "16.0"); times are decimal, above 0, at most an hour. A context without its
+are whole decimal numbers ("16" or "16.0"); times are decimal, from 0.1 µs to an hour. A context without its
 sequences or chunk is an error, as is a step without rows. Rows of the same shape are repeats of one sample.
 The chunk is taken to complete its prompt (its step samples one token for it): the format cannot say.
 Anything else is refused with its line and column; nothing is guessed, dropped or repaired.
@@ -34,7 +34,7 @@ LIMITS = {"prefill_tokens": 2**20, "prefill_context": 2**24, "decode_seqs": 2**1
 MAX_BYTES = 64 * 2**20
 MAX_ROWS = 200_000
 MAX_DECODES = 20_000_000  # decode rows of all steps together: they are kept one by one
-LONGEST_S = 3600.0
+SHORTEST_S, LONGEST_S = 1e-7, 3600.0
 MAX_PROBLEMS = 1000  # kept with their place; the rest is only counted
 
 _WHOLE = re.compile(r"[0-9]{1,12}(\.0*)?\Z")
@@ -200,8 +200,8 @@ def _seconds(field: str, line: int, column: str, problems: _Problems) -> float:
         problems.add(line, column, f"must be a number above 0, is {_shown(field)}")
         return 0.0
     seconds = float(field) / TIMES[column]
-    if not 0.0 < seconds <= LONGEST_S:
-        problems.add(line, column, f"must be above 0 and at most an hour, is {_shown(field)}")
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        problems.add(line, column, f"must be 0.1 µs at least and an hour at most, is {_shown(field)}")
     return seconds
 
 

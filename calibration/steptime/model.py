@@ -29,10 +29,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Standard deviation of log(measured/model) of points a refit did not see, and how many there were."""
+    """Standard deviation of log(measured/model) of points a refit did not see, and how many there were.
+
+    law: what of it is the law's own error, without the scatter of a point's repeats and that of the refits among each
+    other, which are in `scale` too; None where it was not told apart.
+    """
 
     scale: float
     points: int
+    law: float | None = None
+
+    @property
+    def law_error(self) -> float:
+        """`law`, or the most that it can be."""
+        return self.scale if self.law is None else self.law
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +81,9 @@ class StepTimeModel:
         disagreement = np.zeros(len(chunk))
         if len(self.refits) > 1:
             refits = zip(self.refits, self.refit_checks, strict=True)
-            disagreement = np.var([np.log(self._blend_s(*refit, inside)) for refit in refits], axis=0, ddof=1)
+            blends = np.array([self._blend_s(*refit, inside) for refit in refits])
+            blends = np.maximum(blends, np.finfo(np.float64).tiny)  # a check model alone may say 0 s
+            disagreement = np.var(np.log(blends), axis=0, ddof=1)
         scale = np.where(chunk, self.chunk_spread.scale, self.decode_spread.scale)
         freedom = np.maximum(np.where(chunk, self.chunk_spread.points, self.decode_spread.points) - 1, 1)
         half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(scale**2 + disagreement)
@@ -99,6 +111,7 @@ class StepTimeModel:
         prices[[scalar.MIXED_S, scalar.MIXED_ROW_S]] = value["a1"], value["km"]
         prices[[scalar.KV_S, scalar.MIXED_DECODE_S, scalar.PAIR_S]] = value["lam"], value["am"], value["bp"]
         prices[scalar.CHECK_TOLERANCE] = TOLERANCE
+        prices[scalar.CUBED] = float(self.tokens.attention_power == 3)
         prices[[scalar.DECODE_CHECK_SHARE, scalar.CHUNK_CHECK_SHARE]] = self.check_shares
         context_low, context_high = self.hull.decode_interval(n)
         return StepTimeArrays(
@@ -110,7 +123,7 @@ class StepTimeModel:
             residual_s=self.residual_s,
             check_decode_s=check.tokens_s(padded, self.tokens),
             check_chunk_s=check.tokens_s(n, self.tokens),
-            check=np.ascontiguousarray(check.prices),
+            check=np.r_[check.prices, check.surface_s(np.arange(self.hull.high[1] + 1)).ravel()],
             decode_context_low=context_low,
             decode_context_high=context_high,
             log_tokens=np.log1p(n),

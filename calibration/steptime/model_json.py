@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.steptime.check import MAX_KNOTS, CheckModel
+from calibration.steptime.check import MANY_KNOTS, CheckModel
 from calibration.steptime.hull import MAX_TOKENS, Hull
 from calibration.steptime.law import PARAMETERS, Tokens
 from calibration.steptime.model import Spread, StepTimeModel
-from calibration.steptime.scalar import CHECK_SIZE
+from calibration.steptime.scalar import CHECK_SIZE, SURFACE_SIZE
 from calibration.steptime.shapes import StepFeatures
 from calibration.steptime.small_batches import LARGEST
 
@@ -46,6 +47,7 @@ def model_to_dict(model: StepTimeModel) -> dict[str, Any]:
             "tile": model.tokens.tile,
             "ramp": model.tokens.ramp,
             "padded_sizes": list(model.tokens.padded_sizes),
+            "attention_power": model.tokens.attention_power,
         },
         "check": {
             "share": model.check_shares[0],
@@ -61,8 +63,8 @@ def model_to_dict(model: StepTimeModel) -> dict[str, Any]:
             "decode": hull.decode.tolist(),
         },
         "residual_s": model.residual_s.tolist(),
-        "decode_spread": {"scale": model.decode_spread.scale, "points": model.decode_spread.points},
-        "chunk_spread": {"scale": model.chunk_spread.scale, "points": model.chunk_spread.points},
+        "decode_spread": asdict(model.decode_spread),
+        "chunk_spread": asdict(model.chunk_spread),
         "seed": model.seed,
         "fitted": model.fitted,
         "left_out_losses": dict(model.left_out_losses),
@@ -86,7 +88,9 @@ def model_from_dict(data: Mapping[str, Any]) -> StepTimeModel:
         spread = _mapping(data, field)
         spreads.append(
             Spread(
-                _not_negative(spread, "scale", f"{field}."), _whole(spread, "points", 0, 10**9, f"{field}.")
+                _not_negative(spread, "scale", f"{field}."),
+                _whole(spread, "points", 0, 10**9, f"{field}."),
+                None if spread.get("law") is None else _not_negative(spread, "law", f"{field}."),
             )
         )
     losses = _mapping(data, "left_out_losses")
@@ -134,20 +138,22 @@ def _tokens(data: Mapping[str, Any]) -> Tokens:
         _whole(data, "tile", 0, MAX_TOKENS, "tokens."),
         _whole(data, "ramp", 1, MAX_TOKENS, "tokens."),
         tuple(int(s) for s in sizes),
+        _whole(data, "attention_power", 3, 4, "tokens.") if "attention_power" in data else 3,
     )
 
 
 def _checks(data: Mapping[str, Any], count: int) -> tuple[CheckModel, tuple[CheckModel, ...]]:
     """The check model and its `count` refits."""
     knots, values = _row(data, "knots", "check."), _row(data, "values", "check.")
-    if not 1 <= len(knots) <= MAX_KNOTS or np.any(np.diff(knots) <= 0):
-        raise ModelFormatError("check.knots", f"must be 1 to {MAX_KNOTS} growing numbers")
+    if not 1 <= len(knots) <= MANY_KNOTS or np.any(np.diff(knots) <= 0):
+        raise ModelFormatError("check.knots", f"must be 1 to {MANY_KNOTS} growing numbers")
     width = len(knots) + 1 + CHECK_SIZE
-    refits = _table(data, "refits", width, "check.")
-    if len(values) != width or len(refits) != count:
-        raise ModelFormatError(
-            "check.values", f"must be {width} numbers, and as many in each of {count} refits"
-        )
+    surfaced = width + SURFACE_SIZE
+    if len(values) not in (width, surfaced):
+        raise ModelFormatError("check.values", f"must be {width} numbers, or {surfaced} with a surface")
+    refits = _table(data, "refits", len(values), "check.")
+    if len(refits) != count:
+        raise ModelFormatError("check.refits", f"must be as many as the law's, {count}")
     every = np.vstack([values[None, :], refits])
     if np.any(every < 0) or np.any(np.diff(every[:, : len(knots)], axis=1) < 0):
         raise ModelFormatError("check.values", "times and prices are never negative and never fall")

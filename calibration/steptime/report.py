@@ -27,6 +27,11 @@ LEVEL = 0.9
 MAX_ROWS = 400
 
 
+def device_kind(device: str) -> DeviceKind:
+    """Which bars and rules a device is held to."""
+    return "cpu" if device.lower().startswith("cpu") else "gpu"
+
+
 @dataclass(frozen=True, slots=True)
 class HeldoutRow:
     """One scored sample, seconds; `error` is signed: predicted/measured - 1. The interval is at LEVEL."""

@@ -6,10 +6,11 @@ decode-only step costs two look-ups, a few multiply-adds and two square roots, w
 
     t = tokens_s[n] + token_s*n + row_s*b + logit_s*S + A                                        seconds
     A = (floor^4 + (decode_s*C)^4 + (longest_s*cmax)^4)^(1/4)                      step without a chunk
-    A = mixed_s + mixed_row_s*b + ((kv_s*kvm)^3 + (mixed_decode_s*C + pair_s*P)^3)^(1/3)     with a chunk
+    A = mixed_s + mixed_row_s*b + ((kv_s*kvm)^4 + (mixed_decode_s*C + pair_s*P)^4)^(1/4)     with a chunk
 
-The check model is priced beside it; their answers are averaged, with weight DECODE_CHECK_SHARE or CHUNK_CHECK_SHARE
-(0: the law alone).
+(Models fitted before the power was 4 have CUBED above 0 and 3 for it.)
+The check model is priced beside it, in steps with a chunk with a surface over rows and contexts; their answers are
+averaged, with weight DECODE_CHECK_SHARE or CHUNK_CHECK_SHARE (0: the law alone).
 Covered = inside the box of measured features, inside the measured convex hull, and the two within the tolerance
 (not asked where the table of small decode batches has an entry: there neither smooth model is to be trusted, and
 the table is what was measured).
@@ -35,10 +36,17 @@ TOKEN_S, ROW_S, LOGIT_S = 0, 1, 2
 FLOOR_4, DECODE_S, LONGEST_S = 3, 4, 5
 MIXED_S, MIXED_ROW_S, KV_S, MIXED_DECODE_S, PAIR_S = 6, 7, 8, 9, 10
 CHECK_TOLERANCE, DECODE_CHECK_SHARE, CHUNK_CHECK_SHARE = 11, 12, 13
-THETA_SIZE = 14
+CUBED = 14
+THETA_SIZE = 15
 CHECK_ROW, CHECK_LOGIT, CHECK_C, CHECK_CMAX = 0, 1, 2, 3
 CHECK_MIXED, CHECK_MIXED_ROW, CHECK_MIXED_C, CHECK_PAIR, CHECK_KV = 4, 5, 6, 7, 8
 CHECK_SIZE = 9
+#: The check model's surface over decode rows and the sum of their contexts [tokens], in steps with a chunk: knots in
+#: both, contexts growing by SURFACE_GROWTH from SURFACE_FIRST on.
+SURFACE_FIRST, SURFACE_GROWTH, SURFACE_WIDTH = 64.0, 4.0, 10
+SURFACE_ROWS = np.array([0.0, 1, 4, 16, 64, 256, 1024, 4096])
+SURFACE_CONTEXTS = np.r_[0.0, SURFACE_FIRST * SURFACE_GROWTH ** np.arange(SURFACE_WIDTH - 1)]
+SURFACE_SIZE = (len(SURFACE_ROWS) - 1) * (SURFACE_WIDTH - 1)
 
 
 class StepTimeArrays(NamedTuple):
@@ -54,7 +62,9 @@ class StepTimeArrays(NamedTuple):
     residual_s: Floats  # [<= 17] measured oddities of small decode batches, by n; may be empty
     check_decode_s: Floats  # [N+1] check model, token part, without a chunk
     check_chunk_s: Floats  # [N+1] the same with a chunk
-    check: Floats  # [CHECK_SIZE] its seconds per unit
+    check: (
+        Floats  # [CHECK_SIZE + (B+1) * SURFACE_WIDTH] its seconds per unit; the surface at b = 0..B, or none
+    )
     decode_context_low: Floats  # [N+1] smallest C covered at n in a decode-only step (inf: none)
     decode_context_high: Floats  # [N+1] largest C covered there
     log_tokens: Floats  # [N+1] log1p(n)
@@ -107,12 +117,28 @@ def step_seconds(
 
     x = theta[KV_S] * kvm
     y = theta[MIXED_DECODE_S] * C + theta[PAIR_S] * P
-    norm = x * x * x + y * y * y
     seconds = m.chunk_tokens_s[i] + rows_s + theta[MIXED_S] + theta[MIXED_ROW_S] * b
-    if norm > 0.0:
-        seconds += norm ** (1.0 / 3.0)
+    if theta[CUBED] > 0.0:
+        norm = x * x * x + y * y * y
+        if norm > 0.0:
+            seconds += norm ** (1.0 / 3.0)
+    else:
+        x *= x
+        y *= y
+        seconds += math.sqrt(math.sqrt(x * x + y * y))
     check_s += m.check_chunk_s[i] + check[CHECK_MIXED] + check[CHECK_MIXED_ROW] * b
     check_s += check[CHECK_MIXED_C] * C + check[CHECK_PAIR] * P + check[CHECK_KV] * kvm
+    surfaced = (check.shape[0] - CHECK_SIZE) // SURFACE_WIDTH
+    if surfaced > 0:
+        at = CHECK_SIZE + min(int(b), surfaced - 1) * SURFACE_WIDTH
+        left, right = 0.0, SURFACE_FIRST
+        for _ in range(SURFACE_WIDTH - 2):
+            if right >= C:
+                break
+            left, right = right, right * SURFACE_GROWTH
+            at += 1
+        part = min((C - left) / (right - left), 1.0)
+        check_s += check[at] + part * (check[at + 1] - check[at])
     apart = check_s - seconds
     if abs(apart) > theta[CHECK_TOLERANCE] * seconds:
         covered = False

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from calibration.steptime.check import CheckModel, averaged, fit_check, token_knots
+from calibration.steptime.check import CheckModel, Detail, averaged, details_for, fit_check, token_knots
 from calibration.steptime.law import INDEX, PARAMETERS, Tokens, seconds_and_slopes
 from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import StepFeatures, features_of
@@ -35,6 +35,7 @@ TILES = ((128, 1), (256, 1), (128, 16), (256, 16))  # (tile, ramp) tried against
 MIN_GAIN = 0.1  # share of the left-out loss that a staircase must save, besides a standard error
 CHECK_SHARES = (0.25, 0.5, 0.75, 1.0)  # weights of the check model tried in the average, against none
 MIN_POINTS = 6
+NEAR_NOTHING = 1e-6  # of the fastest step: below it a prediction is only said to be far too small (or large)
 
 
 class FitError(ValueError):
@@ -133,12 +134,13 @@ class Form:
     """What cross-validation among the fitted points chose, and the mean left-out loss of all it tried."""
 
     tokens: Tokens
-    check_shares: tuple[float, float]  # weight of the check model in steps without and with a chunk
+    detail: Detail  # of the check model
+    check_shares: tuple[float, float]  # its weight in steps without and with a chunk
     losses: dict[str, float]  # by "tile/ramp", and "decode check WEIGHT", "chunk check WEIGHT" of such steps
 
 
 def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng: np.random.Generator) -> Form:
-    """Stairs, or the average with the check model, where points left out of the fit are predicted better.
+    """Stairs, or the average with a check model of some detail, where points left out are predicted better.
 
     Stairs must win by a standard error and MIN_GAIN. An average of two models of different families errs less
     than either when their errors differ; no more is asked of it than to win. Steps without and with a chunk have
@@ -152,25 +154,40 @@ def choose_form(data: Data, padded_sizes: tuple[int, ...], staircase: bool, rng:
             Tokens(t, r, padded_sizes) for t, r in TILES if np.sum(n > t) >= 4 and np.sum(n <= t) >= 2
         ]
     fold = _folds(data, rng)
-    errors = [_left_out_errors(data, tokens, fold) for tokens in candidates]
-    losses = np.array([_losses(data, law) for law, _ in errors])
+    laws = [_left_out_law(data, tokens, fold) for tokens in candidates]
+    losses = np.array([_losses(data, law) for law in laws])
     scores = losses.mean(axis=1)
     best = int(np.argmin(scores))
     gain = losses[0] - losses[best]
     if gain.mean() < max(MIN_GAIN * scores[0], gain.std(ddof=1) / np.sqrt(len(gain))):
         best = 0
     named = {f"{c.tile}/{c.ramp}": float(s) for c, s in zip(candidates, scores, strict=True)}
-    shares = []
-    for name, rows in (("decode", data.group == 0), ("chunk", data.group > 0)):
-        tried = {0.0: float(losses[best][rows].mean())} if rows.any() else {0.0: 0.0}
-        law, check = (np.exp(-ratio[rows]) for ratio in errors[best])
+    details = details_for(len(data))
+    averages = [
+        _averages(data, laws[best], _left_out_check(data, candidates[best], d, fold)) for d in details
+    ]
+    shares = [
+        {kind: min(tried, key=lambda share: tried[share]) for kind, tried in a.items()} for a in averages
+    ]
+    totals = [sum(a[kind][s[kind]] for kind in a) for a, s in zip(averages, shares, strict=True)]
+    chosen = int(np.argmin(totals))
+    for kind, tried in averages[chosen].items():
+        count = max(1, int(np.sum((data.group > 0) == (kind == "chunk"))))
+        named |= {f"{kind} check {share}": loss / count for share, loss in tried.items() if share}
+    named |= {f"check with {d.value}": total / len(data) for d, total in zip(details, totals, strict=True)}
+    return Form(candidates[best], details[chosen], (shares[chosen]["decode"], shares[chosen]["chunk"]), named)
+
+
+def _averages(data: Data, law: Floats, check: Floats) -> dict[str, dict[float, float]]:
+    """Loss left out, summed over the steps without a chunk ("decode") and with one, by the check model's share."""
+    found = {}
+    for kind, rows in (("decode", data.group == 0), ("chunk", data.group > 0)):
+        tried = {0.0: float(_losses(data, law)[rows].sum())}
         for share in CHECK_SHARES if rows.any() else ():
-            ratio = -np.log((1 - share) * law + share * check)
-            tried[share] = named[f"{name} check {share}"] = float(
-                _losses(data.take(np.flatnonzero(rows)), ratio).mean()
-            )
-        shares.append(min(tried, key=lambda share: tried[share]))
-    return Form(candidates[best], (shares[0], shares[1]), named)
+            ratio = -np.log((1 - share) * np.exp(-law[rows]) + share * np.exp(-check[rows]))
+            tried[share] = float(_losses(data.take(np.flatnonzero(rows)), ratio).sum())
+        found[kind] = tried
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +220,9 @@ def bootstrap_law(
         rows = np.concatenate([rng.choice(group, len(group)) for group in groups])
         drawn = data.take(rows)
         refits[k], _ = solve(drawn, form.tokens, theta, centre, evaluations=12)
-        checks.append(fit_check(drawn.features, drawn.seconds, form.tokens, check.knots, drawn.weights))
+        checks.append(
+            fit_check(drawn.features, drawn.seconds, form.tokens, check.knots, drawn.weights, form.detail)
+        )
         out = np.setdiff1d(np.arange(len(data)), rows)
         total[out] += _blend_ratio(data.take(out), form, refits[k], checks[k])
         times[out] += 1
@@ -211,15 +230,28 @@ def bootstrap_law(
     return Refits(refits, checks, np.where(times > 0, total / np.maximum(times, 1), plain))
 
 
+def scatter_of(data: Data, form: Form, refits: Refits) -> Floats:
+    """float64[N]: the variance of each point's log(measured/model) that its repeats (the median's interval) and the
+    refits' disagreement explain; a single repeat explains nothing. What is left of a residual is the law's own."""
+    variance: Floats = (np.where(np.isfinite(data.noise), data.noise, 0.0) / 1.96) ** 2
+    if len(refits.theta) < 2:
+        return variance
+    ratios = [_blend_ratio(data, form, *refit) for refit in zip(refits.theta, refits.checks, strict=True)]
+    variance += np.var(ratios, axis=0, ddof=1)
+    return variance
+
+
 def _blend_ratio(data: Data, form: Form, theta: Floats, check: CheckModel) -> Floats:
     """log(measured/model) of the prediction: the law, or its average with the check model."""
     law, _ = seconds_and_slopes(theta, form.tokens, data.features)
     other = check.predict_s(data.features, form.tokens)
-    return np.asarray(np.log(data.seconds / averaged(law, other, form.check_shares, data.features.has_chunk)))
+    return _ratio(data.seconds, averaged(law, other, form.check_shares, data.features.has_chunk))
 
 
-def _log_ratio(data: Data, tokens: Tokens, theta: Floats) -> Floats:
-    return np.asarray(np.log(data.seconds / seconds_and_slopes(theta, tokens, data.features)[0]))
+def _ratio(measured_s: Floats, model_s: Floats) -> Floats:
+    """log(measured/model). What a model of few points says elsewhere may be nothing, or beyond any number."""
+    least, most = measured_s.min(initial=1.0) * NEAR_NOTHING, measured_s.max(initial=0.0) / NEAR_NOTHING
+    return np.asarray(np.log(measured_s / np.clip(model_s, least, most)))
 
 
 def _folds(data: Data, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -231,19 +263,27 @@ def _folds(data: Data, rng: np.random.Generator) -> NDArray[np.int64]:
     return fold
 
 
-def _left_out_errors(data: Data, tokens: Tokens, fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """log(measured/model) of each point by the law, and by the check model, fitted to the other folds."""
+def _left_out_law(data: Data, tokens: Tokens, fold: NDArray[np.int64]) -> Floats:
+    """log(measured/model) of each point by the law, fitted to the other folds."""
     theta, centre = fit_law(data, tokens)
-    law, other = np.empty(len(data)), np.empty(len(data))
-    knots = token_knots(tokens.padded(data.features))
+    found = np.empty(len(data))
     for k in range(int(fold.max()) + 1):
         inside, outside = data.take(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
         refit, _ = solve(inside, tokens, theta, centre, evaluations=15)
-        check = fit_check(inside.features, inside.seconds, tokens, knots, inside.weights)
-        rows = data.take(outside)
-        law[outside] = _log_ratio(rows, tokens, refit)
-        other[outside] = np.log(rows.seconds / check.predict_s(rows.features, tokens))
-    return law, other
+        law, _ = seconds_and_slopes(refit, tokens, data.features[outside])
+        found[outside] = _ratio(data.seconds[outside], law)
+    return found
+
+
+def _left_out_check(data: Data, tokens: Tokens, detail: Detail, fold: NDArray[np.int64]) -> Floats:
+    """As `_left_out_law`, by the check model."""
+    found = np.empty(len(data))
+    knots = token_knots(tokens.padded(data.features), detail)
+    for k in range(int(fold.max()) + 1):
+        inside, outside = data.take(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
+        check = fit_check(inside.features, inside.seconds, tokens, knots, inside.weights, detail)
+        found[outside] = _ratio(data.seconds[outside], check.predict_s(data.features[outside], tokens))
+    return found
 
 
 def _losses(data: Data, errors: Floats) -> Floats:

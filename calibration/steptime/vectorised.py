@@ -27,7 +27,8 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     x = theta[scalar.KV_S] * kvm
     y = theta[scalar.MIXED_DECODE_S] * C + theta[scalar.PAIR_S] * P
     fixed = theta[scalar.MIXED_S] + theta[scalar.MIXED_ROW_S] * b
-    mixed = m.chunk_tokens_s[i] + rows + fixed + (x**3 + y**3) ** (1.0 / 3.0)
+    walked = (x**3 + y**3) ** (1.0 / 3.0) if theta[scalar.CUBED] > 0 else np.sqrt(np.sqrt(x**4 + y**4))
+    mixed = m.chunk_tokens_s[i] + rows + fixed + walked
     chunk = P > 0
     seconds = np.where(chunk, mixed, decode)
 
@@ -37,6 +38,7 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     check_mixed += (
         check[scalar.CHECK_MIXED_C] * C + check[scalar.CHECK_PAIR] * P + check[scalar.CHECK_KV] * kvm
     )
+    check_mixed += _surface_s(check, b, C)
     apart = check_rows + np.where(chunk, check_mixed, check_decode) - seconds
     small = ~chunk & (i < len(m.residual_s))
     if np.isfinite(theta[scalar.CHECK_TOLERANCE]):
@@ -54,3 +56,15 @@ def steps_seconds(m: StepTimeArrays, features: StepFeatures) -> tuple[Floats, ND
     if len(m.residual_s):
         seconds = seconds + np.where(small, m.residual_s[np.minimum(i, len(m.residual_s) - 1)], 0.0)
     return seconds, covered
+
+
+def _surface_s(check: Floats, b: Floats, C: Floats) -> Floats:
+    """The check model's surface at b rows with contexts C; 0 where it has none."""
+    surface = check[scalar.CHECK_SIZE :].reshape(-1, scalar.SURFACE_WIDTH)
+    if not len(surface):
+        return np.zeros(len(b))
+    knots = scalar.SURFACE_CONTEXTS
+    at = np.clip(np.searchsorted(knots, C) - 1, 0, len(knots) - 2)
+    part = np.minimum((C - knots[at]) / (knots[at + 1] - knots[at]), 1.0)
+    row = np.minimum(b, len(surface) - 1).astype(np.int64)
+    return np.asarray(surface[row, at] + part * (surface[row, at + 1] - surface[row, at]))

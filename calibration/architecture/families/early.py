@@ -18,7 +18,14 @@ from calibration.architecture.families.reading import (
     windows,
 )
 from calibration.architecture.model import Architecture
-from calibration.architecture.values import flag, integer, optional_mapping
+from calibration.architecture.parts import Capping
+from calibration.architecture.values import (
+    UnsupportedArchitecture,
+    flag,
+    integer,
+    optional_mapping,
+    positive,
+)
 from calibration.architecture.weights import (
     Weights,
     attention,
@@ -161,10 +168,23 @@ def _gemma2(config: Config, name: str) -> Architecture:
     layer += gated(hidden, inner) + rms_norm(hidden) * 4
     return Architecture(
         **fields, layers=layers, hidden_size=hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        intermediate_size=inner, qkv_bias=bias, output_bias=bias, **windows(config, layers, 4_096, -(-layers // 2)),
+        intermediate_size=inner, qkv_bias=bias, output_bias=bias, capping=_capping(config),
+        **windows(config, layers, 4_096, -(-layers // 2), range(0, layers, 2)),
         counts=counts(layer * layers + rms_norm(hidden), hidden, fields["vocab_size"],
                       tied=fields["tie_word_embeddings"]),
     )  # fmt: skip
+
+
+def _capping(config: Config) -> Capping:
+    """A null cap would mean none; no published file has one, and the class's own code cannot run it eagerly."""
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if key in config and config[key] is None:
+            raise UnsupportedArchitecture(key, "must be a number: only capped logits are described")
+    return Capping(
+        query_scalar=positive(config, "query_pre_attn_scalar", 256.0),
+        attention_cap=positive(config, "attn_logit_softcapping", 50.0),
+        logit_cap=positive(config, "final_logit_softcapping", 30.0),
+    )
 
 
 FAMILIES: dict[str, Reader] = {

@@ -18,7 +18,7 @@ from calibration.architecture.families.reading import (
 )
 from calibration.architecture.model import Architecture
 from calibration.architecture.parts import Experts, Latent
-from calibration.architecture.values import UnsupportedArchitecture, flag, integer
+from calibration.architecture.values import UnsupportedArchitecture, flag, integer, positive
 from calibration.architecture.weights import Weights, counts, gated, layer_norm, linear, rms_norm, routed
 
 
@@ -42,6 +42,7 @@ def _deepseek(config: Config, name: str) -> Architecture:
         **usual, layers=layers, hidden_size=hidden, heads=heads,
         kv_heads=all_or_given(config, "num_key_value_heads", heads),
         head_dim=latent.nope_size + latent.rotary_size, intermediate_size=inner, experts=experts, latent=latent,
+        qkv_bias=flag(config, "attention_bias"), output_bias=flag(config, "attention_bias"),
         counts=counts(total + rms_norm(hidden), hidden, usual["vocab_size"], tied=usual["tie_word_embeddings"],
                       exact=not shares),
         notes=tuple(not_counted(predicting, "prediction layers")),
@@ -68,12 +69,22 @@ def _experts(config: Config, layers: int) -> Experts:
         raise UnsupportedArchitecture("first_k_dense_replace", "leaves no layer with experts")
     inner = integer(config, "moe_intermediate_size")
     number = integer(config, "n_shared_experts", minimum=0, default=0)
+    bare = tuple(index for index in range(layers) if index < first or index % every)
+    # How experts are picked: where a file does not say, in the plainest way; no size depends on it.
+    only(config, "scoring_func", ("sigmoid", "softmax"), "only sigmoid and softmax scores are described")
+    groups = integer(config, "n_group", default=1)
     return Experts(
         integer(config, "n_routed_experts"),
         integer(config, "num_experts_per_tok"),
         inner,
         mixed,
         number * inner,
+        dense_at=() if bare == tuple(range(len(bare))) else bare,
+        sigmoid=config.get("scoring_func") != "softmax",
+        normalised=flag(config, "norm_topk_prob", True),
+        groups=groups,
+        top_groups=integer(config, "topk_group", default=groups),
+        scale=positive(config, "routed_scaling_factor", 1.0),
     )
 
 

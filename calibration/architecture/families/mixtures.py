@@ -43,7 +43,12 @@ def _qwen3_moe(config: Config, name: str) -> Architecture:
     if not mixed:
         raise UnsupportedArchitecture("mlp_only_layers", "leaves no layer with experts")
     inner = integer(config, "moe_intermediate_size")
-    experts = Experts(integer(config, "num_experts"), integer(config, "num_experts_per_tok"), inner, mixed)
+    bare = tuple(index for index in range(layers) if index in dense or (index + 1) % step)
+    experts = Experts(
+        integer(config, "num_experts"), integer(config, "num_experts_per_tok"), inner, mixed,
+        dense_at=() if bare == tuple(range(len(bare))) else bare,
+        normalised=flag(config, "norm_topk_prob"),
+    )  # fmt: skip
     # The dense width is in every file, and used only where some layer is dense.
     width = integer(config, "intermediate_size") if mixed < layers else inner
     fields: dict[str, Any] = {}

@@ -81,16 +81,23 @@ def all_or_given(config: Config, key: str, heads: int) -> int:
     return integer(config, key, default=heads)
 
 
-def windows(config: Config, layers: int, default: int | None, windowed: int) -> dict[str, Any]:
+def windows(
+    config: Config, layers: int, default: int | None, windowed: int, usual: range | None = None
+) -> dict[str, Any]:
     """Fields of a sliding window: `sliding_window` (absent: the class's `default`; null: none) on the layers
-    that `layer_types` names, or else on `windowed` of them."""
+    that `layer_types` names, or else on `windowed` of them: the `usual` ones, by default the last."""
     window = optional_integer(config, "sliding_window") if "sliding_window" in config else default
     kinds = names(config, "layer_types", layers, (FULL, SLIDING))
     if kinds is not None:
         windowed = kinds.count(SLIDING)
     if window is None or not windowed:
         return {}
-    return {"sliding_window_tokens": window, "windowed_layers": windowed}
+    fields: dict[str, Any] = {"sliding_window_tokens": window, "windowed_layers": windowed}
+    if kinds is not None:
+        at = tuple(index for index, kind in enumerate(kinds) if kind == SLIDING)
+        if at != (tuple(usual) if usual is not None else tuple(range(layers - windowed, layers))):
+            fields["windowed_at"] = at
+    return fields
 
 
 def only(config: Config, key: str, allowed: tuple[object, ...], why: str) -> None:

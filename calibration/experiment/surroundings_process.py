@@ -1,0 +1,109 @@
+"""`python -m calibration.experiment.surroundings_process`: what is around the steps, measured in a process of its own.
+
+Reads one JSON object from standard input and writes one on the last line of standard output (surroundings.py has
+both). First the memory of the largest steps of each token budget, budgets growing, so that a peak is that budget's;
+then the transfers. Peaks are the process's resident set on a CPU and the allocator's on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calibration.architecture import Architecture
+from calibration.engine.runner import EngineSpec, TorchRunner
+from calibration.experiment.envelope import Envelope
+from calibration.experiment.points import Region, warm_up
+from calibration.experiment.tcp_worker import measure_tcp
+from calibration.experiment.transfer_paths import measure_paths
+from calibration.steptime import StepShape
+
+_CONNECTORS = {"nixl": "NIXL", "ucp": "UCX"}
+
+
+def working_bytes(
+    runner: TorchRunner, envelope: Envelope, kv_tokens: int, budgets: list[int]
+) -> dict[int, int]:
+    """Peak memory of the largest steps of each budget, beyond what the engine takes when it does nothing."""
+    before = _resident(runner)
+    found = {}
+    for budget in sorted(budgets):
+        rows = min(envelope.max_batch, budget)
+        region = Region(Envelope(rows, envelope.max_context_tokens, budget), kv_tokens)
+        _forget_peak(runner)
+        for shape in warm_up(region):
+            _run(runner, shape)
+        found[budget] = max(0, _peak(runner) - before)
+    return found
+
+
+def _run(runner: TorchRunner, shape: StepShape) -> None:
+    chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
+    runner.measure(shape.decode_contexts, chunks, 0)
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}")
+
+
+def _resident(runner: TorchRunner) -> int:
+    if runner.device.type == "cuda":
+        return int(torch.cuda.memory_allocated(runner.device))
+    return _status("VmRSS")
+
+
+def _forget_peak(runner: TorchRunner) -> None:
+    if runner.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(runner.device)
+
+
+def _peak(runner: TorchRunner) -> int:
+    if runner.device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(runner.device))
+    return _status("VmHWM")
+
+
+def measured(request: dict[str, Any]) -> dict[str, Any]:
+    architecture = Architecture.from_dict(request["architecture"])
+    envelope = Envelope.from_dict(request["envelope"])
+    spec = EngineSpec(architecture, request["device"], request["dtype"], request["kv_tokens"],
+                      envelope.max_context_tokens + 1, request["seed"])  # fmt: skip
+    runner = TorchRunner(spec)
+    token_bytes = architecture.kv_bytes_per_token(torch.finfo(runner.dtype).bits // 8)
+    answer: dict[str, Any] = {"kv_bytes_per_token": token_bytes, "paths": [], "remarks": []}
+    answer["working_bytes"] = working_bytes(runner, envelope, request["kv_tokens"], request["budgets"])
+    if runner.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(runner.device)
+        pool = request["kv_tokens"] * token_bytes
+        held = int(torch.cuda.memory_allocated(runner.device))
+        outside = total - free - int(torch.cuda.memory_reserved(runner.device))
+        answer |= {"total_bytes": total, "other_bytes": held - pool + max(0, outside)}
+    sizes = [tokens * token_bytes for tokens in request["tokens"]]
+    paths = measure_paths(runner, sizes, token_bytes)
+    try:
+        paths.append(measure_tcp(sizes))
+    except (RuntimeError, OSError) as error:
+        answer["remarks"].append(f"TCP between two processes was not measured: {str(error)[:200]}")
+    for module, name in _CONNECTORS.items():
+        if find_spec(module) is None:
+            answer["remarks"].append(f"{name} is not installed: not measured")
+        else:
+            answer["remarks"].append(
+                f"{name} is installed, which is all that was looked at: no transfer over it was measured"
+            )
+    answer["paths"] = [[p.label, list(p.size_bytes), [list(s) for s in p.seconds]] for p in paths]
+    answer["cpu_s"] = time.process_time()
+    return answer
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(measured(json.load(sys.stdin))) + "\n")
