@@ -31,6 +31,10 @@ class CalibrationAdmin(ReadOnlyAdmin):
     list_filter = ("status", "published", "source")
     search_fields = ("name", "device")
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Not of one that is being measured: its job would write to a row that is gone. It can be cancelled first."""
+        return super().has_delete_permission(request, obj) and not (obj is not None and obj.is_active)
+
 
 @admin.register(Device)
 class DeviceAdmin(ReadOnlyAdmin):

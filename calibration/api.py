@@ -13,22 +13,38 @@ from ninja.responses import Status as Answer
 from accounts import limits
 from calibration import services
 from calibration.architecture import PRESETS, Architecture
+from calibration.bundles import bundled
+from calibration.curve_forms import ImportCurvesForm
 from calibration.describe import described
 from calibration.document import write_document
 from calibration.form_parts import CUSTOM
-from calibration.forms import CalibrateForm, DescribeForm, ImportDocumentForm, ImportStepsForm
+from calibration.forms import (
+    CalibrateForm,
+    DescribeForm,
+    ImportBundledForm,
+    ImportDocumentForm,
+    ImportStepsForm,
+    ImportVllmLogForm,
+    LinkForm,
+)
+from calibration.freshness import Freshness, freshness_by_id, freshness_of
 from calibration.jobs import request_cancel
 from calibration.models import Calibration
 from calibration.schemas import (
     ArchitectureIn,
     ArchitectureOut,
+    BundledOut,
     CalibrationDetail,
     CalibrationFilters,
     CalibrationIn,
     CalibrationPage,
     DeviceOut,
+    ImportBundledIn,
+    ImportCurvesIn,
     ImportDocumentIn,
     ImportStepsIn,
+    ImportVllmLogIn,
+    LinkIn,
     PresetOut,
     SamplePage,
 )
@@ -62,10 +78,12 @@ def describe_architecture(request: HttpRequest, payload: ArchitectureIn) -> dict
     return described(form.architecture())
 
 
-def _with_config(payload: ArchitectureIn | CalibrationIn | ImportStepsIn) -> dict[str, Any]:
+def _with_config(
+    payload: ArchitectureIn | CalibrationIn | ImportStepsIn | ImportVllmLogIn | ImportCurvesIn,
+) -> dict[str, Any]:
     """The form's data, a config.json as the text it takes. With a preset named as well one would go unread."""
     data = form_data(payload, "config", "project")
-    if not isinstance(payload, ImportStepsIn) and payload.config is not None:
+    if isinstance(payload, ArchitectureIn | CalibrationIn) and payload.config is not None:
         data["config_text"] = json.dumps(payload.config)
     if "config_text" not in data:
         return data
@@ -84,20 +102,25 @@ def list_devices(request: HttpRequest) -> list[DeviceOut]:
 # Calibrations ------------------------------------------------------------------------------------------------
 
 
-def _fields(row: Calibration) -> dict[str, Any]:
+def _fields(row: Calibration, freshness: Freshness | None) -> dict[str, Any]:
     heldout = (row.result or {}).get("heldout")
     return {
         **job_fields(row), "source": row.source, "model": row.model_name, "device": row.device,
-        "kv_tokens": row.kv_tokens, "published": row.published, "reason": row.reason,
+        "device_label": row.device_label, "kv_tokens": row.kv_tokens, "published": row.published, "reason": row.reason,
+        "remarks": list(row.remarks),
         "heldout": heldout and {"median": heldout.get("median"), "p90": heldout.get("p90")},
+        "freshness": freshness and freshness.to_dict(),
     }  # fmt: skip
 
 
 def _detail(row: Calibration) -> dict[str, Any]:
     return {
-        **_fields(row), "architecture": described(Architecture.from_dict(row.architecture)),
-        "envelope": row.envelope, "seed": row.seed, "samples": row.samples.count(),
-        "environment": row.environment, "provenance": row.provenance, "result": row.result, "log": row.log,
+        **_fields(row, freshness_of(row)), "architecture": described(Architecture.from_dict(row.architecture)),
+        "envelope": row.envelope, "seed": row.seed, "tensor_parallel": row.tensor_parallel,
+        "samples": row.samples.count(),
+        "environment": row.environment, "provenance": row.provenance,
+        "facts": services.facts_of(row).to_dict(),
+        "chunking": [cost.to_dict() for cost in services.chunk_arithmetic(row)], "result": row.result, "log": row.log,
     }  # fmt: skip
 
 
@@ -107,14 +130,17 @@ def list_calibrations(request: HttpRequest, filters: Query[CalibrationFilters]) 
     rows = filters.select(Calibration.objects.defer("log", "traceback"), request.user)
     wanted = {"source": filters.source, "published": filters.published}
     rows = rows.filter(**{key: value for key, value in wanted.items() if value is not None})
-    return {"items": [_fields(row) for row in filters.slice(rows)], "count": rows.count()}
+    shown = list(filters.slice(rows))
+    fresh = freshness_by_id(shown)
+    return {"items": [_fields(row, fresh.get(row.pk)) for row in shown], "count": rows.count()}
 
 
 @router.post(
     "/calibrations", response=answers({202: CalibrationDetail}, 413, 415), operation_id="start_calibration"
 )
 def start_calibration(request: HttpRequest, payload: CalibrationIn) -> Answer[Any]:
-    """Starts measuring. Follow it with GET; it has ended when `status` is neither queued nor running."""
+    """Starts measuring; while the same is being measured for you, that one. Follow it with GET; it has ended
+    when `status` is neither queued nor running."""
     project = target_project(request, payload.project)
     form = CalibrateForm(_with_config(payload))
     if not form.is_valid():
@@ -140,6 +166,46 @@ def import_steps(request: HttpRequest, payload: Form[ImportStepsIn], file: File[
 
 
 @router.post(
+    "/calibrations/import-vllm-log",
+    response=answers({202: CalibrationDetail}, 413, 415),
+    operation_id="import_vllm_log",
+)
+def import_vllm_log(
+    request: HttpRequest, payload: Form[ImportVllmLogIn], file: File[UploadedFile]
+) -> Answer[Any]:
+    """Turns the log of a vLLM started with `--enable-logging-iteration-details` (also gzipped) into a calibration.
+    `provenance.iterations` says what the log lacked and how it was bounded."""
+    project = target_project(request, payload.project)
+    limits.spend(limits.UPLOAD, str(request.user.pk))
+    form = ImportVllmLogForm(_with_config(payload), uploaded(file))
+    if not form.is_valid():
+        raise form_error(form)
+    return Answer(202, _detail(services.start_import(project, request.user, form.request())))
+
+
+@router.post(
+    "/calibrations/import-curves",
+    response=answers({202: CalibrationDetail}, 413, 415),
+    operation_id="import_curves",
+)
+def import_curves(
+    request: HttpRequest,
+    payload: Form[ImportCurvesIn],
+    file: File[UploadedFile],
+    second_file: File[UploadedFile | None] = None,
+) -> Answer[Any]:
+    """Turns published curves into a calibration: Dynamo's profile (npz; prefill and decode may be two files), Sarathi's
+    figure 2 or Splitwise's table (CSV). `provenance.published` says what was taken for granted."""
+    project = target_project(request, payload.project)
+    limits.spend(limits.UPLOAD, str(request.user.pk))
+    files = uploaded(file) | ({"second_file": second_file} if second_file is not None else {})
+    form = ImportCurvesForm(_with_config(payload), files)
+    if not form.is_valid():
+        raise form_error(form)
+    return Answer(202, _detail(services.start_import(project, request.user, form.request())))
+
+
+@router.post(
     "/calibrations/import-document",
     response=answers({202: CalibrationDetail}, 413, 415),
     operation_id="import_document",
@@ -153,6 +219,30 @@ def import_document(
     form = ImportDocumentForm(form_data(payload, "project"), uploaded(file))
     if not form.is_valid():
         raise form_error(form)
+    return Answer(202, _detail(services.start_import(project, request.user, form.request())))
+
+
+@router.get(
+    "/calibrations/bundled",
+    response=answers({200: list[BundledOut]}),
+    operation_id="list_bundled_calibrations",
+)
+def list_bundled(request: HttpRequest) -> list[BundledOut]:
+    """The calibration files that come with Ridgeline, measured elsewhere: read-only samples to import."""
+    return [BundledOut.from_orm(entry) for entry in bundled()]
+
+
+@router.post(
+    "/calibrations/import-bundled", response=answers({202: CalibrationDetail}, 413, 415),
+    operation_id="import_bundled",
+)  # fmt: skip
+def import_bundled(request: HttpRequest, payload: ImportBundledIn) -> Answer[Any]:
+    """A copy of a bundled calibration, fitted and judged here as any import is."""
+    project = target_project(request, payload.project)
+    form = ImportBundledForm(form_data(payload, "project"))
+    if not form.is_valid():
+        raise form_error(form)
+    limits.spend(limits.JOB_START, str(request.user.pk))
     return Answer(202, _detail(services.start_import(project, request.user, form.request())))
 
 
@@ -187,6 +277,23 @@ def rerun_calibration(request: HttpRequest, pk: uuid.UUID) -> Answer[Any]:
         raise conflict(f"It is still {row.status}.")
     limits.spend(limits.JOB_START, str(request.user.pk))
     return Answer(202, _detail(services.rerun(row, request.user)))
+
+
+@router.post(
+    "/calibrations/{uuid:pk}/links", response=answers({200: CalibrationDetail}, 404, 409, 413, 415),
+    operation_id="add_link",
+)  # fmt: skip
+def add_link(request: HttpRequest, pk: uuid.UUID, payload: LinkIn) -> dict[str, Any]:
+    """Keeps a link between hosts, as you know it, beside the measured transfers. 409 when there are too many."""
+    row = found(Calibration.objects.all(), request, pk, to_write=True)
+    form = LinkForm(form_data(payload))
+    if not form.is_valid():
+        raise form_error(form)
+    try:
+        services.add_link(row, form.table())
+    except ValueError as error:
+        raise conflict(str(error)) from error
+    return _detail(found(Calibration.objects.all(), request, pk))
 
 
 @router.get(

@@ -18,6 +18,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from calibration.curves import LEVEL, Curve, Point, View, all_points, mean_context, view
+from calibration.roofline import Floor
 from calibration.steptime import StepSample, StepTimeModel
 
 # Okabe and Ito's colours, distinct under colour blindness; figure.js has the dark theme's partners.
@@ -26,7 +27,7 @@ NEUTRAL = "#6b7680"
 SYMBOLS = ("circle", "square", "triangle-up", "cross")
 HELD_OUT, OFF_CURVE = "diamond-open", "x-thin-open"
 DASHES = ("solid", "longdash", "dashdot", "longdashdot")
-VERSION = 1  # of the drawing: browsers keep figures under it
+VERSION = 2  # of the drawing: browsers keep figures under it
 FIGURES = ("decode", "prefill", "mixed", "accuracy")
 MAX_ROWS = 200  # of a table
 MAX_DRAWN = 300  # points of one kind and use in the accuracy figure
@@ -45,12 +46,18 @@ def figure(
     model: StepTimeModel | None,
     heldout: Sequence[Mapping[str, Any]] = (),
     title: str = "",
+    floor: Floor | None = None,
 ) -> dict[str, Any]:
-    """The named figure of FIGURES as JSON-safe objects. Raises KeyError for another name."""
+    """The named figure of FIGURES as JSON-safe objects. `floor`: the least seconds that the device's ceilings allow
+    (roofline.floor_of), drawn under each curve. Raises KeyError for another name."""
     if name not in FIGURES:
         raise KeyError(name)
     by_error = name == "accuracy"
-    drawn = accuracy_figure(samples, model, heldout) if by_error else curve_figure(view(name, samples, model))
+    drawn = (
+        accuracy_figure(samples, model, heldout)
+        if by_error
+        else curve_figure(view(name, samples, model), floor)
+    )
     return drawn | {"title": safe(title)}
 
 
@@ -95,10 +102,12 @@ def axes(
 # Curves with points --------------------------------------------------------------------------------------------
 
 
-def curve_figure(shown: View) -> dict[str, Any]:
+def curve_figure(shown: View, floor: Floor | None = None) -> dict[str, Any]:
     built = go.Figure()
     for index, curve in enumerate(shown.curves):
         _add_curve(built, curve, index)
+        if floor is not None:
+            _add_floor(built, curve, index, floor)
     for index, label in enumerate(shown.labels):
         for held_out in (False, True):
             own = [p for p in shown.points if p.group == index and p.held_out == held_out]
@@ -109,8 +118,11 @@ def curve_figure(shown: View) -> dict[str, Any]:
     axes(built, *TITLES[shown.kind], log_x=(min(x), max(x)))
     built.update_layout(legend={"title": {"text": shown.meaning}})
     built.update_yaxes(rangemode="tozero")
+    note = _note(shown)
+    if floor is not None and shown.curves:
+        note += " Thin dashes: the least that the device's measured ceilings allow."
     return packed(
-        built, table=_table(shown), note=_note(shown), empty="" if shown.points else "No point measured yet."
+        built, table=_table(shown), note=note, empty="" if shown.points else "No point measured yet."
     )
 
 
@@ -136,6 +148,15 @@ def _add_curve(built: go.Figure, curve: Curve, index: int) -> None:
             legendgroup=group, line={"color": colour, "width": 1.2, "dash": "dot"},
             hovertemplate="%{x:,} → %{y:.4g} ms<extra>not measured here</extra>",
         )  # fmt: skip
+
+
+def _add_floor(built: go.Figure, curve: Curve, index: int, floor: Floor) -> None:
+    least = floor(curve.features) * 1e3
+    built.add_scatter(
+        x=curve.x.tolist(), y=least.tolist(), mode="lines", showlegend=False, legendgroup=f"curve{index}", opacity=0.6,
+        line={"color": PALETTE[index], "width": 1, "dash": "5px,5px"},
+        hovertemplate="%{x:,} → %{y:.4g} ms<extra>the device's ceilings, " + safe(curve.label) + "</extra>",
+    )  # fmt: skip
 
 
 def _only(values: np.ndarray, keep: np.ndarray) -> list[float | None]:

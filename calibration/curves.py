@@ -39,6 +39,7 @@ class Curve:
     low_s: Floats
     high_s: Floats
     covered: NDArray[np.bool_]
+    features: StepFeatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,4 +267,4 @@ def _grid(low: float, high: float) -> Floats:
 
 def _curve(label: str, x: Floats, features: StepFeatures, model: StepTimeModel) -> Curve:
     low_s, high_s = model.interval_s(features, LEVEL)
-    return Curve(label, x, model.predict_s(features), low_s, high_s, model.covered(features))
+    return Curve(label, x, model.predict_s(features), low_s, high_s, model.covered(features), features)

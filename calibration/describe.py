@@ -1,10 +1,12 @@
-"""The figures of an architecture that page, API and command show alike."""
+"""What page, API and command show alike: the figures of an architecture, and what a device is called."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from calibration.architecture import Architecture, remarks
+from calibration.engine.sharding import CannotShard, check_shards
 
 #: Bytes of a KV cache element by what serving engines call the type.
 KV_DTYPES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
@@ -20,6 +22,7 @@ def described(
     """
     a = architecture
     element_bytes = KV_DTYPES[kv_dtype]
+    unsplit = _unsplit(a, tensor_parallel)
     return {
         "name": a.name,
         "model_type": a.model_type,
@@ -54,7 +57,38 @@ def described(
         ),
         "window_tokens": a.sliding_window_tokens,
         "state_elements_per_sequence": a.state.elements if a.state else 0,
-        "runnable": a.runnable,
-        "not_runnable_reason": a.not_run_reason,
-        "remarks": list(remarks(a)),
+        "runnable": a.runnable and not unsplit,
+        "not_runnable_reason": a.not_run_reason or unsplit,
+        "remarks": [*_split_remarks(a, tensor_parallel, unsplit), *remarks(a)],
     }
+
+
+def _unsplit(architecture: Architecture, ranks: int) -> str:
+    """Why no engine splits the model among so many ranks; empty where one does."""
+    try:
+        check_shards(architecture, ranks)
+    except CannotShard as error:
+        return str(error)
+    return ""
+
+
+def _split_remarks(architecture: Architecture, ranks: int, unsplit: str) -> list[str]:
+    if ranks == 1:
+        return []
+    whole = f"All figures are of the whole model, not of one of {ranks} ranks."
+    return [whole, *([f"Not to be split so: {unsplit}."] if unsplit and architecture.runnable else [])]
+
+
+def device_label(device: str, environment: Mapping[str, Any] | None, tensor_parallel: int = 1) -> str:
+    """What a reader calls the device: "AMD EPYC 9R14, one core", "2 x NVIDIA H200"; of an import, its own words.
+
+    `device` is the key that a worker takes ("cpu", "cuda:0") or an import's text; `environment` what was recorded.
+    """
+    kind, recorded = device.partition(":")[0], environment or {}
+    if kind == "cuda" and recorded.get("device_name"):
+        name = str(recorded["device_name"])
+        return f"{tensor_parallel} x {name}" if tensor_parallel > 1 else name
+    if device == "cpu" and recorded.get("processor"):
+        cores = "one core" if tensor_parallel == 1 else f"{tensor_parallel} processes"
+        return f"{recorded['processor']}, {cores}"
+    return device

@@ -1,7 +1,8 @@
 """A calibration as a file: what was measured, on what, and the model fitted to it.
 
 JSON, one object: `format`, `version`, `checksum` (SHA-256 over the canonical JSON of `content`) and `content`
-with architecture, device, envelope, kv_tokens, seed, environment, samples, model, provenance. Numbers are
+with architecture, device, envelope, kv_tokens, seed, environment, samples, model, provenance and (since they are
+known) engine, kv_capacity and transfers. Numbers are
 finite and written in full, so a file read back is equal to what was written. A file comes from anywhere: size,
 checksum, schema and every number are checked before anything is believed; `DocumentError` says what is wrong.
 """
@@ -10,14 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from calibration import strict_json
 from calibration.architecture import Architecture, UnsupportedArchitecture
 from calibration.experiment.envelope import BadEnvelope, Envelope
-from calibration.steptime import StepSample, StepTimeModel
+from calibration.facts import NOTHING_KNOWN, Facts, FactsError
+from calibration.steptime import FEATURE_NAMES, FITTED_ROLES, StepSample, StepTimeModel, features_of
 from calibration.steptime.samples import ROLES
 
 FORMAT, VERSION = "ridgeline-calibration", 1
@@ -30,9 +36,14 @@ MAX_TEXT = 200
 MAX_DEVICE = 120  # characters, as the forms and the column have it
 MAX_KV_TOKENS = 1 << 40
 MAX_SEED = (1 << 31) - 1  # what the column holds on Postgres; SQLite would take more
+MOST_OFF = 2.0  # by which a model may miss the median of the samples it was fitted to
 MAX_DEPTH = 32  # of nested objects and lists
 MAX_NOTES_BYTES = 1 << 18  # of environment and of provenance, as JSON
-LONGEST_S = 3600.0
+SHORTEST_S, LONGEST_S = 1e-7, 3600.0
+#: Characters that no text of ours has: control characters but tab and line ends, surrogates, directional marks.
+NO_TEXT = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class DocumentError(ValueError):
@@ -60,6 +71,7 @@ class CalibrationDocument:
     samples: list[StepSample]
     model: dict[str, Any] | None
     provenance: dict[str, Any]
+    facts: Facts = NOTHING_KNOWN
 
 
 def write_document(document: CalibrationDocument) -> bytes:
@@ -74,6 +86,7 @@ def write_document(document: CalibrationDocument) -> bytes:
         "samples": [sample.to_dict() for sample in document.samples],
         "model": document.model,
         "provenance": document.provenance,
+        **document.facts.to_dict(),
     }
     envelope = {"format": FORMAT, "version": VERSION, "checksum": _checksum(content), "content": content}
     return json.dumps(envelope, allow_nan=False, indent=1).encode()
@@ -88,20 +101,23 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
     try:
         envelope = content.get("envelope")
         return CalibrationDocument(
-            architecture=Architecture.from_dict(_field(content, "architecture", dict)),
+            architecture=_architecture(content),
             device=_text(content, "device", MAX_DEVICE),
             envelope=None if envelope is None else Envelope.from_dict(envelope),
             kv_tokens=_whole(content, "kv_tokens", 1, MAX_KV_TOKENS),
             seed=_whole(content, "seed", 0, MAX_SEED),
             environment=_notes(content, "environment"),
-            samples=[_sample(entry, f"samples.{index}") for index, entry in enumerate(samples)],
-            model=_model(content.get("model")),
+            samples=(read := [sample_of(entry, f"samples.{index}") for index, entry in enumerate(samples)]),
+            model=_model(content.get("model"), read),
             provenance=_notes(content, "provenance"),
+            facts=Facts.from_dict(content, str(_notes(content, "provenance").get("engine", ""))),
         )
     except UnsupportedArchitecture as error:
         raise DocumentError(f"architecture.{error.field}", error.message) from error
     except BadEnvelope as error:
         raise DocumentError(f"envelope.{error.field}", error.message) from error
+    except FactsError as error:
+        raise DocumentError(error.field, error.message) from error
 
 
 def _read(source: str | Path | IO[bytes]) -> bytes:
@@ -117,21 +133,10 @@ def _read(source: str | Path | IO[bytes]) -> bytes:
 
 
 def _content(data: bytes) -> dict[str, Any]:
-    def refuse(token: str) -> Any:
-        raise DocumentError("file", f"holds {token}, which is no number of JSON")
-
-    def finite(text: str) -> float:
-        value = float(text)
-        if value in (float("inf"), float("-inf")):
-            raise DocumentError("file", f"holds {text[:40]}, which is not finite")
-        return value
-
     try:
-        outer = json.loads(data, parse_constant=refuse, parse_float=finite)
-    except DocumentError:
-        raise
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and int limits are ValueErrors
-        raise DocumentError("file", f"is not JSON: {str(error)[:200]}") from None
+        outer = strict_json.read(data)
+    except strict_json.JsonError as error:
+        raise DocumentError("file", str(error)) from None
     if not isinstance(outer, dict) or outer.get("format") != FORMAT:
         raise DocumentError("format", f"is not {FORMAT!r}: this is no calibration file")
     if outer.get("version") != VERSION or isinstance(outer.get("version"), bool):
@@ -144,11 +149,12 @@ def _content(data: bytes) -> dict[str, Any]:
 
 
 def _refuse_unstorable(value: Any, path: str, depth: int) -> None:
-    """What a database or a page would choke on: NUL, half a surrogate pair, nesting without end."""
+    """What a database or a page would choke on, or show as something else: NUL and other control characters, half a
+    surrogate pair, marks that turn the text around them (Unicode TR 9), nesting without end."""
     if depth > MAX_DEPTH:
         raise DocumentError("file", f"is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
-        if "\x00" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
+        if NO_TEXT.search(value):
             raise DocumentError(path, "holds a character that is no text")
     elif isinstance(value, dict):
         for key, inner in value.items():
@@ -157,6 +163,20 @@ def _refuse_unstorable(value: Any, path: str, depth: int) -> None:
     elif isinstance(value, list) and not all(map(_number, value)):
         for inner in value:
             _refuse_unstorable(inner, path, depth + 1)
+
+
+def _architecture(content: Mapping[str, Any]) -> Architecture:
+    """As `Architecture.from_dict`, but a text that would be shown otherwise than it was written is refused: there it
+    is only cleaned, as a config.json of anybody's must be."""
+    values: dict[str, Any] = _field(content, "architecture", dict)
+    for key in ("name", "model_type"):
+        _text(values, key, MAX_TEXT, "architecture.")
+    for index, note in enumerate(values["notes"] if isinstance(values.get("notes"), list) else ()):
+        if isinstance(note, str) and not note.isprintable():
+            raise DocumentError(f"architecture.notes.{index}", "must be printable characters")
+    if values.get("quantization"):
+        _text(values, "quantization", MAX_TEXT, "architecture.")
+    return Architecture.from_dict(values)
 
 
 def _notes(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -181,10 +201,13 @@ def _field(mapping: Mapping[str, Any], key: str, kind: type) -> Any:
     return value
 
 
-def _text(mapping: Mapping[str, Any], key: str, most: int) -> str:
-    value = str(_field(mapping, key, str))
-    if not value or len(value) > most or not value.isprintable():
-        raise DocumentError(key, f"must be 1 to {most} printable characters")
+def _text(mapping: Mapping[str, Any], key: str, most: int, path: str = "") -> str:
+    """A line that a page shows: not blank, nothing in it that hides or turns what stands around it."""
+    value = mapping.get(key)
+    if not isinstance(value, str):
+        raise DocumentError(path + key, "must be text")
+    if not value.strip() or len(value) > most or not value.isprintable():
+        raise DocumentError(path + key, f"must be 1 to {most} printable characters, not all blank")
     return value
 
 
@@ -195,7 +218,8 @@ def _whole(mapping: Mapping[str, Any], key: str, least: int, most: int) -> int:
     return value
 
 
-def _sample(entry: Any, path: str) -> StepSample:
+def sample_of(entry: Any, path: str) -> StepSample:
+    """A sample's JSON form, checked; `path` is where it lies. Raises DocumentError."""
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), dict):
         raise DocumentError(path, "must be an object with a shape")
     decode, chunks = entry["shape"].get("decode"), entry["shape"].get("chunks")
@@ -206,8 +230,10 @@ def _sample(entry: Any, path: str) -> StepSample:
     seconds = entry.get("seconds")
     if not isinstance(seconds, list) or len(seconds) > MAX_REPEATS or not all(map(_number, seconds)):
         raise DocumentError(f"{path}.seconds", f"must list at most {MAX_REPEATS} numbers")
-    if not all(0 < value <= LONGEST_S for value in seconds):
-        raise DocumentError(f"{path}.seconds", f"must be above 0 and at most {LONGEST_S:,.0f} s")
+    if not all(SHORTEST_S <= value <= LONGEST_S for value in seconds):
+        raise DocumentError(
+            f"{path}.seconds", f"must be above 0 (0.1 µs at least) and at most {LONGEST_S:,.0f} s"
+        )
     if entry.get("role") not in ROLES:
         raise DocumentError(f"{path}.role", f"must be one of {', '.join(ROLES)}")
     share: Any = entry.get("contended_share")
@@ -234,11 +260,26 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _model(data: Any) -> dict[str, Any] | None:
-    """The model's JSON form, checked by reading it. Raises DocumentError."""
+def _model(data: Any, samples: Sequence[StepSample]) -> dict[str, Any] | None:
+    """The model's JSON form, checked by reading it and against the samples it claims to be of. Raises DocumentError."""
     if data is None:
         return None
     try:
-        return StepTimeModel.from_dict(data).to_dict()
+        model = StepTimeModel.from_dict(data)
     except ValueError as error:
         raise DocumentError("model", str(error)) from error
+    fitted = [sample for sample in samples if sample.role in FITTED_ROLES]
+    if not fitted:
+        raise DocumentError("model", "is there, but no sample that was fitted is")
+    features = features_of(sample.shape for sample in fitted)
+    largest = features.matrix().max(axis=0)
+    if np.any(model.hull.high > largest * (1 + 1e-9) + 1e-9):
+        wide = FEATURE_NAMES[int(np.argmax(model.hull.high - largest))]
+        raise DocumentError("model.hull", f"covers more {wide} than any fitted sample has")
+    off = np.median(model.predict_s(features) / np.array([sample.median_s for sample in fitted]))
+    if not 1 / MOST_OFF <= off <= MOST_OFF:
+        raise DocumentError(
+            "model",
+            f"predicts {off:.3g} times what its own samples took: are samples and model in the same unit?",
+        )
+    return model.to_dict()

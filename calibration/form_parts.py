@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import IO, Any, cast
 
 from django import forms
@@ -11,13 +12,14 @@ from django.core.files.uploadedfile import UploadedFile
 from calibration.architecture import PRESETS, Architecture, UnsupportedArchitecture, parse_config_text
 
 CUSTOM = "config"
+MODELS = [*((key, key) for key in PRESETS), (CUSTOM, "a config.json of your own")]
 
 
 class ArchitectureMixin(forms.Form):
     """A preset, or a config.json pasted or uploaded."""
 
     model = forms.ChoiceField(
-        choices=[*((key, key) for key in PRESETS), (CUSTOM, "a config.json of your own")],
+        choices=MODELS,
         initial="demo", help_text="Public dimensions; the weights are random, because timing needs none.",
     )  # fmt: skip
     config_text = forms.CharField(
@@ -43,6 +45,15 @@ class ArchitectureMixin(forms.Form):
         return None
 
 
+class ImportedArchitectureMixin(ArchitectureMixin):
+    """The same of step times measured elsewhere: which model they are of is for whoever brings them to say."""
+
+    model = forms.ChoiceField(
+        choices=[("", "choose the model"), *MODELS],
+        help_text="The model that these are step times of: its layers, parameters and KV bytes are counted from it.",
+    )
+
+
 class LineField(forms.CharField):
     """One line of text that a page, a file and a terminal show as it was written: no control characters, nothing
     that turns the text around it. Blanks of any kind, line ends too, become single spaces."""
@@ -54,6 +65,29 @@ class LineField(forms.CharField):
         super().validate(value)
         if not str(value).isprintable():
             raise forms.ValidationError("Only printable characters are allowed.")
+
+
+class JsonTextField(forms.JSONField):
+    """JSON as text, or what was decoded already. Refused, not raised: what is nested too deep, NaN and Infinity."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(decoder=_StrictDecoder, **kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except RecursionError:
+            raise forms.ValidationError("The JSON is nested too deep.") from None
+
+
+class _StrictDecoder(json.JSONDecoder):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "parse_constant": _no_constant})
+
+
+def _no_constant(text: str) -> Any:
+    # Django's field takes this kind of error only, and says that the JSON is not valid.
+    raise json.JSONDecodeError(f"{text} is no JSON number", text, 0)
 
 
 def stream(upload: UploadedFile[Any]) -> IO[bytes]:

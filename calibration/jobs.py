@@ -31,6 +31,7 @@ from django.utils import timezone
 
 from accounts.access import OwnedQuerySet
 from calibration.patience import patiently
+from calibration.telling import Teller
 
 HEARTBEAT_S = 5.0
 STALE_AFTER_S = 30.0  # with a sweep each 10 s: a killed worker's job is marked within 45 s
@@ -129,6 +130,14 @@ class JobCancelled(Exception):
 class JobRefused(Exception):
     """The job cannot be done, for a reason the user can act on; not a defect of ours."""
 
+    heading = "Refused"
+
+
+class JobBroken(JobRefused):
+    """What the job used ended under it; what had been done by then is in its row."""
+
+    heading = "Broke off"
+
 
 def send_after_commit(job: Job, task: Any) -> None:
     """Sends ``task`` with the job's id once the transaction commits. If the broker is away the row stays
@@ -169,9 +178,10 @@ def sweep(rows: JobQuerySet[Any], task: Any) -> dict[str, int]:
 class JobRun:
     """The handle that a job's work writes through: progress, log, and the question whether to stop."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, teller: Teller | None = None) -> None:
         self.job = job
-        self._rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
+        self.teller = teller  # who waits for it, in the same process
+        self.rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
         self._written_s = 0.0
         self._polled_s = 0.0
         self._stop = False
@@ -179,17 +189,27 @@ class JobRun:
 
     def progress(self, done: int, total: int, message: str, eta_s: float | None = None) -> None:
         """Written at most four times a second, except the last one."""
+        if self.teller:
+            self.teller.progress(done, total, message, eta_s)
         now = time.monotonic()
         if now - self._written_s < 0.25 and done < total:
             return
         self._written_s = now
         values = {"done": max(0, done), "total": max(0, total), "message": message[:300], "eta_s": eta_s}
-        patiently(lambda: self._rows.update(heartbeat_at=timezone.now(), **values))
+        patiently(lambda: self.rows.update(heartbeat_at=timezone.now(), **values))
 
     def write_log(self, line: str) -> None:
+        if self.teller:
+            self.teller.log(line)
         stamp = timezone.now().strftime("%H:%M:%S")
         clean = line.replace("\x00", "�")[:2000]
-        patiently(lambda: self._rows.update(log=Concat(F("log"), Value(f"{stamp} {clean}\n"))))
+        patiently(lambda: self.rows.update(log=Concat(F("log"), Value(f"{stamp} {clean}\n"))))
+
+    def end(self) -> None:
+        """Inside the transaction that stores the result: the job is done together with it or, where the row was taken
+        away meanwhile, neither is (JobCancelled)."""
+        if not self.rows.update(status=Job.DONE, finished_at=timezone.now(), eta_s=None):
+            raise JobCancelled
 
     def should_stop(self) -> bool:
         """Asks the row at most twice a second. Also true when the row was taken away (marked interrupted).
@@ -199,7 +219,7 @@ class JobRun:
         now = time.monotonic()
         if not self._stop and now - self._polled_s >= 0.5:
             self._polled_s = now
-            row = patiently(lambda: self._rows.values_list("cancel_requested", flat=True).first())
+            row = patiently(lambda: self.rows.values_list("cancel_requested", flat=True).first())
             self._stop = row is None or row
             if threading.get_ident() != self._thread:
                 connection.close()
@@ -220,23 +240,26 @@ def claim(model: type[AnyJob], pk: str) -> AnyJob | None:
     return model._default_manager.get(pk=pk) if claimed else None
 
 
-def run(model: type[AnyJob], pk: str, work: Callable[[AnyJob, JobRun], None]) -> str | None:
+def run(
+    model: type[AnyJob], pk: str, work: Callable[[AnyJob, JobRun], None], teller: Teller | None = None
+) -> str | None:
     """Claims the job and runs ``work``; whatever happens, the row ends truthfully. Returns the final status,
     or None when there was nothing to claim.
 
-    ``work`` stores its own results before it returns.
+    ``teller`` is told as well what is written of progress and log. ``work`` stores its own results before it returns,
+    best together with `JobRun.end`.
     """
     job = claim(model, pk)
     if job is None:
         return None
-    handle = JobRun(job)
+    handle = JobRun(job, teller)
     try:
-        with _heartbeat(job):
+        with stamping(handle.rows, str(job.pk)):
             work(job, handle)
     except JobCancelled:
         return _finish(job, Job.CANCELLED, "Cancelled. What it had until then is kept.")
     except JobRefused as refusal:
-        return _finish(job, Job.FAILED, "Refused", error=str(refusal))
+        return _finish(job, Job.FAILED, refusal.heading, error=str(refusal))
     except Exception as error:
         log.exception("%s %s failed", model.__name__, pk)
         return _finish(
@@ -261,22 +284,22 @@ def _finish(job: Job, status: str, message: str, *, error: str = "", trace: str 
 
 
 @contextmanager
-def _heartbeat(job: Job) -> Iterator[None]:
-    """Stamps the row from a thread, so that a long step without progress is not taken for a dead worker."""
+def stamping(rows: models.QuerySet[Any], name: str, every_s: float = HEARTBEAT_S) -> Iterator[None]:
+    """Stamps the rows' `heartbeat_at` from a thread, so that a long step without progress is not taken for a dead
+    worker."""
     ended = threading.Event()
-    rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
 
     def beat() -> None:
         try:
-            while not ended.wait(HEARTBEAT_S):
+            while not ended.wait(every_s):
                 try:
                     rows.update(heartbeat_at=timezone.now())
                 except Exception:  # the database may be away for a moment; the next beat tries again
-                    log.warning("heartbeat of %s not written", job.pk, exc_info=True)
+                    log.warning("heartbeat of %s not written", name, exc_info=True)
         finally:
             connection.close()
 
-    thread = threading.Thread(target=beat, name=f"heartbeat-{job.pk}", daemon=True)
+    thread = threading.Thread(target=beat, name=f"heartbeat-{name}", daemon=True)
     thread.start()
     try:
         yield

@@ -1,13 +1,22 @@
 """Calibrations and their samples. What the JSON columns hold is written and read by dataclasses only:
 ``architecture`` (calibration.architecture.Architecture), ``envelope`` (calibration.experiment.Envelope),
-``result`` (see calibration/services.py)."""
+``facts`` (calibration.facts.Facts), ``result`` (see calibration/services.py)."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils import timezone
 
+from calibration.describe import device_label
+from calibration.disturbance import disturbances
 from calibration.jobs import Job, JobQuerySet
+from calibration.notification_models import Channel as Channel
+from calibration.notification_models import Delivery as Delivery
+from calibration.schedule_models import DriftCheck as DriftCheck
+from calibration.schedule_models import Schedule as Schedule
+from calibration.schedule_models import ScheduleRun as ScheduleRun
+
+MAX_DEVICE_LABEL = 160  # characters, as a device that was announced
 
 
 class CalibrationQuerySet(JobQuerySet["Calibration"]):
@@ -28,8 +37,10 @@ class Calibration(Job):
     envelope = models.JSONField(null=True, blank=True)
     seed = models.PositiveIntegerField(default=0)
     kv_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="KV cache size [tokens]")
+    tensor_parallel = models.PositiveSmallIntegerField(default=1, help_text="Ranks that share the model")
     environment = models.JSONField(null=True, blank=True)
     provenance = models.JSONField(default=dict)
+    facts = models.JSONField(null=True, blank=True, help_text="Engine, KV pool by budget, transfers")
     result = models.JSONField(null=True, blank=True)
     published = models.BooleanField(null=True, blank=True, help_text="null until the gate has spoken")
     reason = models.TextField(blank=True, help_text="The gate's words")
@@ -39,6 +50,16 @@ class Calibration(Job):
     @property
     def model_name(self) -> str:
         return str(self.architecture.get("name") or self.architecture.get("model_type") or "?")
+
+    @property
+    def device_label(self) -> str:
+        """What a reader calls the device; `device` is what a worker does."""
+        return device_label(self.device, self.environment, self.tensor_parallel)[:MAX_DEVICE_LABEL]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What whoever plans with it should know, though the gate passed it; empty until it is done."""
+        return disturbances(self.environment, self.device) if self.status == self.DONE else ()
 
 
 class Sample(models.Model):

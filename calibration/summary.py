@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from calibration.capacity import KVCapacity
+from calibration.transfer import TransferTable
+
 KINDS = ("decode", "prefill", "mixed")
 MAX_TEXT = 400
 
@@ -33,6 +36,41 @@ def error_rows(heldout: Mapping[str, Any]) -> list[ErrorRow]:
         total = sum(row.count for row in rows)
         rows.append(ErrorRow("all", total, heldout["median"], heldout["p90"], bias.get("all")))
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    budget_tokens: int
+    working_bytes: int
+    kv_tokens: int
+
+
+def pool_rows(capacity: KVCapacity | None) -> list[PoolRow]:
+    """KV pool by token budget; empty where only one pool is known."""
+    if capacity is None:
+        return []
+    rows = zip(capacity.budget_tokens, capacity.working_bytes, capacity.kv_tokens, strict=True)
+    return [PoolRow(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRow:
+    """``bytes_per_s``: all of the transfer's time counted, latency too."""
+
+    size_bytes: float
+    seconds: float
+    bytes_per_s: float
+
+
+#: Sizes at which a link that is one line is shown [bytes].
+LINE_SIZES = (1e6, 1e8, 1e9, 1e10)
+
+
+def transfer_rows(table: TransferTable) -> list[TransferRow]:
+    """The table's own sizes, or LINE_SIZES of a link that is one line for all."""
+    sizes = table.size_bytes if len(table.size_bytes) > 1 else LINE_SIZES
+    found = [(size, table.seconds(size)) for size in sizes]
+    return [TransferRow(size, seconds, size / seconds) for size, seconds in found]
 
 
 # What a reader looks for first in the record of an environment; the rest is there to be unfolded.

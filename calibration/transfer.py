@@ -10,19 +10,26 @@ table holds both for several sizes, and between two sizes
 Below the smallest and above the largest size the nearest row's values hold: a transfer of 0 bytes takes the smallest
 row's latency. A single row is the classical line. The latency does not load the link and the bandwidth is the most
 one transfer gets alone; what several at once do to each other is the simulation's part (planner.simulation.links).
-Units: bytes, seconds, bytes per second, decimal (1 GB/s = 1e9). Source: spec/step-time.md "KV transfer".
+A table says what it was measured over (`label`) and how far its seconds may be off (`uncertainty`, relative): half the
+interval of the repeats, the worst error of a fitted line, or what a person says of a link between hosts.
+Units: bytes, seconds, bytes per second, decimal (1 GB/s = 1e9).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
+MAX_LABEL = 200
+MAX_ROWS = 4096
+MAX_UNCERTAINTY = 100.0
 
 
 class TransferArrays(NamedTuple):
@@ -53,10 +60,17 @@ def transfer_parts(m: TransferArrays, size_bytes: float) -> tuple[float, float]:
     return latency_s, math.exp(log_rate)
 
 
+#: No link is outside of these; beyond them lie mistakes of unit, and numbers that no page can show.
+MAX_LATENCY_S = 3600.0
+MIN_BYTES_PER_S, MAX_BYTES_PER_S = 1.0, 1e18
+
+
 @dataclass(frozen=True, slots=True)
 class TransferTable:
     """Rows by increasing size: size_bytes, latency_s >= 0 and bytes_per_s > 0 there; `label` says what was measured.
 
+    `uncertainty`: seconds may be longer or shorter by a factor of 1 + this share; 0 where nothing is known of it.
+    `entered`: a person's words about a link, not a measurement.
     Raises ValueError for an empty table, unequal lengths, sizes that do not increase, or values out of range.
     """
 
@@ -64,22 +78,60 @@ class TransferTable:
     latency_s: tuple[float, ...]
     bytes_per_s: tuple[float, ...]
     label: str = ""
+    uncertainty: float = 0.0
+    entered: bool = False
 
     def __post_init__(self) -> None:
+        if len(self.label) > MAX_LABEL or not (self.label.isprintable() or not self.label):
+            raise ValueError(f"label must be at most {MAX_LABEL} printable characters")
+        if not 0 <= self.uncertainty <= MAX_UNCERTAINTY:
+            raise ValueError(f"uncertainty must be a share from 0 to {MAX_UNCERTAINTY:g}")
         if not 0 < len(self.size_bytes) == len(self.latency_s) == len(self.bytes_per_s):
             raise ValueError("a transfer table needs as many latencies and bandwidths as sizes, at least one")
         increasing = all(a < b for a, b in zip(self.size_bytes, self.size_bytes[1:], strict=False))
         if not increasing or self.size_bytes[0] <= 0 or not math.isfinite(self.size_bytes[-1]):
             raise ValueError("size_bytes must be positive and increase")
-        if not all(0 <= value < math.inf for value in self.latency_s):
-            raise ValueError("latency_s must be finite and not negative")
-        if not all(0 < value < math.inf for value in self.bytes_per_s):
-            raise ValueError("bytes_per_s must be positive and finite")
+        if not all(0 <= value <= MAX_LATENCY_S for value in self.latency_s):
+            raise ValueError(f"latency_s must be from 0 to {MAX_LATENCY_S:g}")
+        if not all(MIN_BYTES_PER_S <= value <= MAX_BYTES_PER_S for value in self.bytes_per_s):
+            raise ValueError(f"bytes_per_s must be from {MIN_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g}")
 
     @classmethod
     def line(cls, latency_s: float, bytes_per_s: float, label: str = "") -> TransferTable:
         """One latency and one bandwidth for all sizes: what a user enters who has measured nothing."""
         return cls((1.0,), (latency_s,), (bytes_per_s,), label)
+
+    @classmethod
+    def link(
+        cls,
+        gigabytes_per_s: float,
+        latency_s: float,
+        uncertainty: float,
+        label: str = "between hosts, entered",
+    ) -> TransferTable:
+        """A link that a person describes: decimal GB/s, seconds, and how far (a share) either may be off."""
+        return cls((1.0,), (latency_s,), (gigabytes_per_s * 1e9,), label, uncertainty, entered=True)
+
+    @classmethod
+    def fitted_line(
+        cls, size_bytes: Sequence[float], seconds: Sequence[float], label: str = ""
+    ) -> TransferTable:
+        """The line with the least squares of relative errors, and its largest error as `uncertainty`.
+
+        What to make of few published times, where one line is asked for; a table of all of them is better.
+        Raises ValueError for less than two sizes or times that no growing line comes near.
+        """
+        sizes, times = np.asarray(size_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+        if len(sizes) < 2 or len(sizes) != len(times) or not np.all((sizes > 0) & (times > 0)):
+            raise ValueError("a line needs two sizes or more, each with a time above 0")
+        matrix = np.column_stack([1.0 / times, sizes / times])
+        (latency_s, per_byte_s), _ = nnls(matrix, np.ones(len(times)))
+        if per_byte_s <= 0:
+            raise ValueError("the times do not grow with the sizes")
+        worst = float(np.max(np.abs((latency_s + sizes * per_byte_s) / times - 1.0)))
+        return cls(
+            (1.0,), (float(latency_s),), (float(1.0 / per_byte_s),), label, min(worst, MAX_UNCERTAINTY)
+        )
 
     @classmethod
     def measured(
@@ -88,6 +140,7 @@ class TransferTable:
         seconds: tuple[float, ...],
         latency_s: float | None = None,
         label: str = "",
+        uncertainty: float = 0.0,
     ) -> TransferTable:
         """The table that gives back the measured `seconds` at each size.
 
@@ -103,7 +156,7 @@ class TransferTable:
             latency_s = _intercept_s(size_bytes, seconds)
         waits = min(max(latency_s, 0.0), 0.9 * min(seconds))
         rates = tuple(size / (total - waits) for size, total in zip(size_bytes, seconds, strict=True))
-        return cls(tuple(size_bytes), (waits,) * len(rates), rates, label)
+        return cls(tuple(size_bytes), (waits,) * len(rates), rates, label, uncertainty)
 
     @property
     def peak_bytes_per_s(self) -> float:
@@ -130,16 +183,25 @@ class TransferTable:
             "latency_s": list(self.latency_s),
             "bytes_per_s": list(self.bytes_per_s),
             "label": self.label,
+            "uncertainty": self.uncertainty,
+            "entered": self.entered,
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TransferTable:
-        return cls(
-            tuple(map(float, values["size_bytes"])),
-            tuple(map(float, values["latency_s"])),
-            tuple(map(float, values["bytes_per_s"])),
-            str(values.get("label", "")),
+    def from_dict(cls, values: Mapping[str, Any]) -> TransferTable:
+        """Inverse of `to_dict`; raises ValueError (or KeyError for a missing list) for anything else."""
+        rows = [values[name] for name in ("size_bytes", "latency_s", "bytes_per_s")]
+        if not all(isinstance(row, list | tuple) and 0 < len(row) <= MAX_ROWS for row in rows):
+            raise ValueError(f"sizes, latencies and bandwidths must be lists of 1 to {MAX_ROWS} numbers")
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for row in rows for v in row):
+            raise ValueError("sizes, latencies and bandwidths must be numbers")
+        label, off, entered = (
+            values.get(k, d) for k, d in (("label", ""), ("uncertainty", 0.0), ("entered", False))
         )
+        if not isinstance(label, str) or isinstance(off, bool) or not isinstance(off, int | float):
+            raise ValueError("label must be a text and uncertainty a number")
+        sizes, latencies, rates = (tuple(map(float, row)) for row in rows)
+        return cls(sizes, latencies, rates, label, float(off), entered is True)
 
 
 def _intercept_s(size_bytes: tuple[float, ...], seconds: tuple[float, ...]) -> float:

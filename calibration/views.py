@@ -18,14 +18,28 @@ from accounts import limits
 from accounts.access import chosen_project, get_visible, get_writable, may_write
 from calibration import charts, exports, jobs, services
 from calibration.architecture import Architecture
+from calibration.bundles import bundled
+from calibration.curve_forms import ImportCurvesForm
 from calibration.describe import described
+from calibration.device_table import device_floor, device_table
 from calibration.document import write_document
 from calibration.filters import chips, filtered
-from calibration.forms import CalibrateForm, DescribeForm, ImportDocumentForm, ImportStepsForm
+from calibration.forms import (
+    CalibrateForm,
+    DescribeForm,
+    ImportBundledForm,
+    ImportDocumentForm,
+    ImportStepsForm,
+    ImportVllmLogForm,
+    LinkForm,
+)
+from calibration.freshness import freshness_by_id, freshness_of
 from calibration.models import Calibration
 from calibration.steptime import FITTED_ROLES
-from calibration.summary import error_rows, flat, told_first
+from calibration.summary import error_rows, flat, pool_rows, told_first, transfer_rows
 from config.pages import STOP_POLLING, download, filter_query, invalid
+
+ImportForm = ImportStepsForm | ImportVllmLogForm | ImportCurvesForm | ImportDocumentForm
 
 
 @require_GET
@@ -38,7 +52,10 @@ def calibration_list(request: HttpRequest) -> HttpResponse:
         .annotate(heldout_median=F("result__heldout__median"), heldout_p90=F("result__heldout__p90"))
     )
     page = Paginator(found, 25).get_page(request.GET.get("page"))
+    shown = list(page.object_list)
+    fresh = freshness_by_id(shown)
     context = {
+        "rows": [(row, fresh.get(row.pk)) for row in shown],
         "page": page,
         "chips": chips(rows, request.GET),
         "any": rows.exists(),
@@ -80,23 +97,35 @@ def preview(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def import_(request: HttpRequest) -> HttpResponse:
-    """Two ways in: a CSV of step times, or a calibration file that Ridgeline wrote elsewhere."""
+    """A CSV of step times, a log of vLLM, curves that others published, or a calibration file of another Ridgeline."""
     project = chosen_project(request)
-    kinds: dict[str, type[ImportStepsForm] | type[ImportDocumentForm]] = {
-        "steps": ImportStepsForm, "document": ImportDocumentForm,
+    kinds: dict[str, type[ImportForm]] = {
+        "steps": ImportStepsForm, "log": ImportVllmLogForm, "curves": ImportCurvesForm, "document": ImportDocumentForm,
     }  # fmt: skip
     kind = request.POST.get("kind", "steps")
     if kind not in kinds:
         raise Http404
-    forms = {name: form(prefix=name) for name, form in kinds.items()}
+    forms: dict[str, Any] = {name: form(prefix=name) for name, form in kinds.items()}
     if request.method == "GET":
-        return render(request, "calibration/import.html", {"forms": forms})
+        return render(request, "calibration/import.html", {"forms": forms, "bundled": bundled()})
     limits.spend(limits.UPLOAD, str(request.user.pk))
     form = forms[kind] = kinds[kind](request.POST, request.FILES, prefix=kind)
     if not form.is_valid():
-        return invalid(request, "calibration/import.html", form, forms=forms)
+        return invalid(request, "calibration/import.html", form, forms=forms, bundled=bundled())
     calibration = services.start_import(project, request.user, form.request())
     return redirect("calibration:detail", calibration.pk)
+
+
+@require_POST
+def import_bundled(request: HttpRequest) -> HttpResponse:
+    """A copy of a calibration that comes with Ridgeline."""
+    project = chosen_project(request)
+    form = ImportBundledForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, " ".join(str(error) for errors in form.errors.values() for error in errors))
+        return redirect("calibration:import")
+    limits.spend(limits.JOB_START, str(request.user.pk))
+    return redirect("calibration:detail", services.start_import(project, request.user, form.request()).pk)
 
 
 @require_GET
@@ -108,6 +137,7 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 def detail_context(request: HttpRequest, calibration: Calibration) -> dict[str, Any]:
     result = calibration.result or {}
     heldout = result.get("heldout") or {}
+    facts = services.facts_of(calibration)
     context = job_context(request, calibration)
     # While it runs the figures stand ready: points appear as they are measured.
     shown = FIGURES if context["sample_count"] or calibration.is_active else ()
@@ -124,7 +154,16 @@ def detail_context(request: HttpRequest, calibration: Calibration) -> dict[str, 
         "errors": error_rows(heldout),
         "envelope": flat(calibration.envelope),
         "environment": told_first(flat(calibration.environment)),
-        "provenance": flat(calibration.provenance),
+        "provenance": flat({key: value for key, value in calibration.provenance.items() if key != "engine"}),
+        "engine": facts.engine,
+        "chunks": services.chunk_arithmetic(calibration),
+        "pools": pool_rows(facts.kv_capacity),
+        "capacity_label": facts.kv_capacity.label if facts.kv_capacity else "",
+        "transfers": [(table, transfer_rows(table)) for table in facts.transfers],
+        "not_measured": (calibration.environment or {}).get("not_measured") or (),
+        "link_form": LinkForm(),
+        "device": device_table(calibration.environment),
+        "fresh": freshness_of(calibration),
     }
 
 
@@ -172,6 +211,21 @@ def rerun(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     return redirect("calibration:detail", services.rerun(calibration, request.user).pk)
 
 
+@require_POST
+def links(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+    """A link between hosts that a person enters."""
+    calibration = get_writable(Calibration.objects.select_related("owner", "project"), request.user, pk)
+    form = LinkForm(request.POST)
+    if not form.is_valid():
+        context = detail_context(request, calibration) | {"link_form": form}
+        return render(request, "calibration/detail.html", context, status=422)
+    try:
+        services.add_link(calibration, form.table())
+    except ValueError as error:
+        messages.warning(request, str(error))
+    return redirect("calibration:detail", pk)
+
+
 @require_GET
 def figure(request: HttpRequest, pk: uuid.UUID, name: str) -> HttpResponse:
     calibration = get_visible(Calibration.objects.all(), request.user, pk)
@@ -188,7 +242,8 @@ def figure(request: HttpRequest, pk: uuid.UUID, name: str) -> HttpResponse:
         # Steps that the KV pool cannot hold would stretch every axis for what no schedule contains.
         samples = [sample for sample in stored if sample.role != "outside"]
         rows = (result.get("heldout") or {}).get("rows") or ()
-        drawing = charts.figure(name, samples, model, rows, f"{calibration.name}: {name}")
+        floor = device_floor(Architecture.from_dict(calibration.architecture), calibration.environment)
+        drawing = charts.figure(name, samples, model, rows, f"{calibration.name}: {name}", floor)
         return JsonResponse(drawing, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     return get_conditional_response(request, etag=tag) or drawn()

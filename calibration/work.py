@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from calibration import services
@@ -28,6 +29,11 @@ def measure(calibration: Calibration, run: JobRun) -> None:
             device=request.device,
             seed=request.seed,
             kv_tokens=request.kv_tokens,
+            tensor_parallel=request.tensor_parallel,
+            also=request.also,
+            dtype=request.dtype,
+            mixed_mode=request.mixed_mode,
+            surroundings=settings.MEASURE_SURROUNDINGS,
             on_sample=lambda ordinal, sample: services.store_sample(calibration, ordinal, sample),
             on_progress=run.progress,
             on_log=run.write_log,
@@ -67,6 +73,8 @@ def publish(calibration: Calibration, result: CalibrationResult, run: JobRun) ->
         "result": result.to_dict(), "published": result.published, "reason": result.reason,
         "environment": result.environment or None,
     }  # fmt: skip
+    if result.facts is not None:  # of an import they are known before it is fitted
+        values["facts"] = result.facts.to_dict()
     rows = Calibration.objects.filter(pk=calibration.pk, status=Calibration.RUNNING)
     patiently(lambda: rows.update(**values))
     run.write_log(result.reason)

@@ -4,6 +4,7 @@ out, here and nowhere else. Anything that is not a finite number shows as a dash
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from django import template
@@ -25,10 +26,12 @@ LABELS = {
     "observed sentinel_drift": "Drift of the check steps, last third against first [ln of the ratio]",
     "intra_op_threads": "Threads of an operation",
     "mixed_mode": "Prefill and decode in a step",
+    "latent_prefill": "Latent attention of chunks",
     "representative": "Representative of a serving engine",
 }
 DASH = "–"
 MINUS = "−"
+_HYPHEN = re.compile(r"(?<![\w.)-])-(?=\d)")  # of a negative number, not of a range or a name
 NBSP = "\u00a0"  # a number stays on the line of its unit
 
 
@@ -113,7 +116,7 @@ def percent(ratio: Any) -> str:
 def signed_percent(ratio: Any) -> str:
     """As ``percent``, with the sign always shown: +1.2 %."""
     number = _number(ratio)
-    return DASH if number is None else f"{number * 100:+.1f}{NBSP}%".replace("-", MINUS)
+    return DASH if number is None else f"{number * 100:+,.1f}{NBSP}%".replace("-", MINUS)
 
 
 @register.filter
@@ -156,6 +159,20 @@ def rate(value_per_s: Any) -> str:
 
 
 @register.filter
+def gigabytes(value_bytes_per_s: Any) -> str:
+    """Bytes per second as decimal GB/s, the number alone."""
+    number = _number(value_bytes_per_s)
+    return "–" if number is None else significant(number / 1e9)
+
+
+@register.filter
+def megabytes(value_bytes: Any) -> str:
+    """Bytes as decimal MB, the number alone."""
+    number = _number(value_bytes)
+    return "–" if number is None else significant(number / 1e6)
+
+
+@register.filter
 def decimal(value: Any) -> str:
     """A number of three significant digits without a unit: 13.2."""
     number = _number(value)
@@ -164,5 +181,15 @@ def decimal(value: Any) -> str:
 
 @register.filter
 def signs(text: Any) -> str:
-    """A sentence with the signs that print has and a terminal may not: ≤ for <=."""
-    return str(text).replace("<=", "≤")
+    """A sentence with the signs that print has and a terminal may not: ≤ for <=, a minus before a number."""
+    return _HYPHEN.sub(MINUS, str(text).replace("<=", "≤"))
+
+
+@register.filter
+def log_ratio(value: Any) -> str:
+    """The logarithm of a ratio as signed percent, without the sign of percent: +4.88."""
+    number = _number(value)
+    if number is None:
+        return DASH
+    share = 100 * math.expm1(number)
+    return f"{MINUS if share < 0 else '+'}{abs(share):.2f}"

@@ -33,7 +33,8 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=cli.BAD_INPUT) from error
         means = {name: check.mean(name) for name in BARS}
         shown = ", ".join(f"{name} {_percent(value)} (bar {BARS[name]:.1%})" for name, value in means.items())
-        self.stdout.write(f"mean over {len(check.seeds)} seeds, {check.scored} rows scored: {shown}")
+        seeds = f"{len(check.seeds)} seed{'s' * (len(check.seeds) > 1)}"
+        self.stdout.write(f"mean over {seeds}, {check.scored} rows scored: {shown}")
         for failure in check.failures:
             self.stdout.write(f"below the bar: {failure}")
         if options["json"]:
@@ -42,7 +43,9 @@ class Command(BaseCommand):
 
     def _show(self, seed: SeedCheck) -> None:
         figures = ", ".join(f"{name} {_percent(getattr(seed, name))}" for name in BARS)
-        self.stdout.write(f"seed {seed.seed}: {figures}, {seed.violations} violations, tile {seed.tile}")
+        waves = f"whole tiles of {seed.tile} tokens (ramp {seed.ramp})" if seed.tile else "no tiles"
+        falls = f"falls with more work at {seed.violations} of 500 places"
+        self.stdout.write(f"seed {seed.seed}: {figures}; the law {falls}, prices {waves}")
 
 
 def _percent(value: float | None) -> str:

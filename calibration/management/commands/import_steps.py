@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
-from calibration import jobs, services, work
+from calibration import services, work
 from calibration.architecture import PRESETS
-from calibration.form_parts import CUSTOM
 from calibration.forms import ImportStepsForm
-from calibration.management.commands.calibrate import report_calibration
-from calibration.models import Calibration
+from calibration.management.commands.calibrate import model_of, report_calibration, run_here
 from config import commandline as cli
 
 
@@ -21,13 +19,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", help="CSV, also .gz: prefill_tokens, prefill_context, decode_seqs, "
                                          "decode_context, step_ms or step_s")  # fmt: skip
-        parser.add_argument("--model", required=True, help="a preset's name or the path of a config.json")
+        parser.add_argument(
+            "--model", required=True, help=f"the path of a config.json, or a preset: {', '.join(PRESETS)}"
+        )
         parser.add_argument(
             "--kv-tokens", type=int, required=True, help="KV pool the engine reported [tokens]"
         )
         parser.add_argument(
             "--device", default="an unnamed device", help="what it was measured on, e.g. 'RTX 4090'"
         )
+        parser.add_argument("--engine", default="", help="whose step times they are, e.g. 'vllm 0.19.0'")
         parser.add_argument("--name", default="")
         parser.add_argument("--seed", type=int, default=0)
         cli.add_json_argument(parser)
@@ -36,17 +37,14 @@ class Command(BaseCommand):
     @cli.failures_as_json
     def handle(self, *args: Any, **options: Any) -> None:
         owner, project = cli.owner_and_project(options)
-        preset = options["model"] in PRESETS
-        paths = {"file": options["file"]} | ({} if preset else {"config_file": options["model"]})
+        model, config = model_of(options["model"])
+        paths = {"file": options["file"], **config}
         form = ImportStepsForm(
-            {**{key: options[key] for key in ("kv_tokens", "device", "name", "seed")},
-             "model": options["model"] if preset else CUSTOM},
+            {**{key: options[key] for key in ("kv_tokens", "device", "engine", "name", "seed")},
+             **model},
             cli.uploads(**paths),
         )  # fmt: skip
         cli.refuse_invalid(form)
         calibration = services.create_import(project, owner, form.request())
-        status = jobs.run(Calibration, str(calibration.pk), work.fit_imported)
-        calibration.refresh_from_db()
-        if status != Calibration.DONE:
-            raise CommandError(f"{status}: {calibration.error or calibration.message}", returncode=cli.BELOW)
+        run_here(calibration, work.fit_imported)
         report_calibration(self, calibration, options["json"])

@@ -48,6 +48,8 @@ class Command(BaseCommand):
             return
         remarks = figures.pop("remarks")
         for name, value in figures.items():
+            if value in (None, ""):
+                continue  # nothing of the kind in this model
             shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
             self.stdout.write(f"{name:32} {shown}")
         for remark in remarks:

@@ -1,0 +1,64 @@
+"""The drift check of a calibration on its device: the engine, its lock, and experiment.drift's verdict."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from calibration.architecture import Architecture
+from calibration.engine.client import EngineClient, rank_device
+from calibration.experiment import Envelope, Region, environment_record
+from calibration.experiment.clocks import device_settings
+from calibration.experiment.drift import DriftReport, choose_sentinels, measure_drift
+from calibration.pipeline import device_kind, held
+from calibration.steptime import StepSample
+
+EIGHT_BITS = "float8"
+
+
+def drift_check(
+    architecture: Architecture,
+    envelope: Envelope,
+    samples: Sequence[StepSample],
+    environment: Mapping[str, Any],
+    *,
+    device: str,
+    kv_tokens: int,
+    seed: int = 0,
+    tensor_parallel: int = 1,
+    on_log: Callable[[str], None] = lambda line: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> DriftReport:
+    """Times a few steps of the calibration again, with the engine and pool that it had. Holds the device's lock,
+    or those of all `tensor_parallel` ranks' devices.
+
+    `samples` and `environment`: the calibration's. Raises ValueError for samples that cannot be compared, Stopped,
+    EngineError.
+    """
+    choose_sentinels(samples)  # what cannot be compared starts no engine
+    with contextlib.ExitStack() as stack:
+        names = dict.fromkeys(rank_device(device, rank) for rank in range(tensor_parallel))
+        client = EngineClient(
+            architecture, device=device, dtype=asked_dtype(environment), kv_tokens=kv_tokens,
+            max_positions=envelope.max_context_tokens + 1, seed=seed, tensor_parallel=tensor_parallel,
+            lock_descriptors=[stack.enter_context(held(name, should_stop)) for name in names],
+            mixed_mode=str(environment.get("mixed_mode") or "unified"),
+        )  # fmt: skip
+        with client as runner:
+            now = (
+                environment_record(architecture, envelope, [], seed)
+                | runner.environment()
+                | device_settings(device)
+            )
+            return measure_drift(
+                runner, Region(envelope, kv_tokens), samples, environment, now, device_kind(device), seed=seed,
+                on_log=on_log, should_stop=should_stop,
+            )  # fmt: skip
+
+
+def asked_dtype(environment: Mapping[str, Any]) -> str:
+    """What an engine is started with to be the one that was recorded: 8-bit weights compute in bfloat16."""
+    if str(environment.get("weights", "")).startswith(EIGHT_BITS):
+        return EIGHT_BITS
+    return str(environment.get("dtype") or "auto")
