@@ -1,12 +1,13 @@
-"""API: traffic and plans. Payloads go through the pages' forms (planner/forms.py)."""
+"""API: traffic and plans. Payloads go through the pages' forms (planner/forms.py, planner/plan_forms.py)."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import File, Form, Query, Router, UploadedFile
+from ninja import Query, Router
 from ninja.responses import Status as Answer
 
 from accounts import limits
@@ -18,12 +19,14 @@ from config.schemas import (
     job_fields,
     refuse_reader,
     target_project,
-    uploaded,
 )  # fmt: skip
 from planner import services
-from planner.forms import PlanForm, SynthesiseForm, UploadTrafficForm
-from planner.models import Plan, TrafficSet
+from planner.forms import SynthesiseForm
+from planner.models import Plan, TrafficJob, TrafficSet
+from planner.plan_basis import Fresh, freshness_fields, freshness_of_plans
+from planner.plan_forms import PlanForm
 from planner.result_schemas import CandidatePage
+from planner.reviews import Staleness, staleness_by_id, staleness_of
 from planner.schemas import (
     CandidateFilters,
     PlanDetail,
@@ -31,64 +34,29 @@ from planner.schemas import (
     PlanIn,
     PlanPage,
     SynthesiseIn,
-    TrafficFilters,
     TrafficOut,
-    TrafficPage,
     TrafficPresetOut,
-    UploadTrafficIn,
+    traffic_out,
 )
 from planner.traffic import PRESETS
+from planner.traffic_job_api import TrafficJobOut, made_or_started
 
 router = Router()
 
 
-def _traffic(row: TrafficSet) -> dict[str, Any]:
-    return {
-        "id": row.pk, "name": row.name, "project": row.project.slug, "owner": row.owner.get_username(),
-        "created_at": row.created_at, "format": row.format, "source": row.source,
-        "statistics": row.statistics, "warnings": row.warnings, "recipe": row.recipe,
-    }  # fmt: skip
-
-
-@router.get("/traffic", response=answers({200: TrafficPage}), operation_id="list_traffic", tags=["traffic"])
-def list_traffic(request: HttpRequest, filters: Query[TrafficFilters]) -> dict[str, Any]:
-    """The traffic of your projects, newest first."""
-    rows = TrafficSet.objects.visible_to(request.user).select_related("project", "owner")
-    if filters.project is not None:
-        rows = rows.filter(project__slug=filters.project)
-    return {"items": [_traffic(row) for row in filters.slice(rows)], "count": rows.count()}
-
-
 @router.post(
-    "/traffic", response=answers({201: TrafficOut}, 413, 415), operation_id="upload_traffic", tags=["traffic"]
-)
-def upload_traffic(
-    request: HttpRequest, payload: Form[UploadTrafficIn], file: File[UploadedFile]
-) -> Answer[Any]:
-    """Reads a trace: Azure CSV, Mooncake JSONL or a CSV of lengths, also gzipped; recognised by its content.
-    What is wrong with a file comes with its line numbers."""
-    project = target_project(request, payload.project)
-    limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = UploadTrafficForm(form_data(payload, "project"), uploaded(file))
-    if not form.is_valid():
-        raise form_error(form)
-    row = services.create_traffic(project, request.user, form.cleaned_data["name"], form.traffic())
-    return Answer(201, _traffic(row))
-
-
-@router.post(
-    "/traffic/synthesise", response=answers({201: TrafficOut}, 413, 415), operation_id="synthesise_traffic",
-    tags=["traffic"],
+    "/traffic/synthesise", response=answers({201: TrafficOut, 202: TrafficJobOut}, 413, 415),
+    operation_id="synthesise_traffic", tags=["traffic"],
 )  # fmt: skip
 def synthesise_traffic(request: HttpRequest, payload: SynthesiseIn) -> Answer[Any]:
-    """Makes traffic up from a preset; the same seed gives the same traffic."""
+    """Makes traffic up from a preset; the same seed gives the same traffic. 202 with the job that makes it
+    where that takes longer than a second: poll `/traffic/jobs/{id}`."""
     project = target_project(request, payload.project)
     limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = SynthesiseForm(form_data(payload, "project"))
+    form = SynthesiseForm(form_data(payload, "project"), defer=True)
     if not form.is_valid():
         raise form_error(form)
-    row = services.create_traffic(project, request.user, form.cleaned_data["name"], form.traffic())
-    return Answer(201, _traffic(row))
+    return made_or_started(request, TrafficJob.SYNTHESISE, project, form)
 
 
 @router.get(
@@ -116,30 +84,47 @@ def list_traffic_presets(request: HttpRequest) -> list[dict[str, Any]]:
 )
 def get_traffic(request: HttpRequest, pk: uuid.UUID) -> dict[str, Any]:
     """Statistics, and what was odd about the file."""
-    return _traffic(found(TrafficSet.objects.all(), request, pk))
+    return traffic_out(found(TrafficSet.objects.all(), request, pk))
 
 
 # Plans -------------------------------------------------------------------------------------------------------
 
 
-def _fields(row: Plan) -> dict[str, Any]:
+def _fields(row: Plan, state: Staleness | None, fresh: Sequence[Fresh]) -> dict[str, Any]:
     return {
-        **job_fields(row), "calibration": row.calibration_id, "traffic": row.traffic_id,
+        **job_fields(row), "calibration": row.calibration_id, "second_calibration": row.second_calibration_id,
+        "traffic": row.traffic_id,
         "objectives": row.objectives, "feasible": row.feasible, "sentence": row.sentence,
+        "staleness": state and state.to_dict(), "freshness": freshness_fields(fresh),
     }  # fmt: skip
 
 
 def _detail(row: Plan) -> dict[str, Any]:
-    return {**_fields(row), "space": row.space, "seed": row.seed, "result": row.result, "log": row.log}
+    return {
+        **_fields(row, staleness_of(row), freshness_of_plans([row])[row.pk]),
+        "space": row.space,
+        "conditions": row.conditions,
+        "seed": row.seed,
+        "result": row.result,
+        "log": row.log,
+    }
 
 
 @router.get("/plans", response=answers({200: PlanPage}), operation_id="list_plans")
 def list_plans(request: HttpRequest, filters: Query[PlanFilters]) -> dict[str, Any]:
     """The plans of your projects, newest first."""
-    rows = filters.select(Plan.objects.defer("result", "log", "traceback"), request.user)
+    heavy = ("result", "log", "traceback")
+    both = ("calibration", "second_calibration")
+    light = Plan.objects.defer(*heavy, *(f"{own}__{column}" for own in both for column in heavy))
+    rows = filters.select(light, request.user).select_related(*both)
     wanted = {"feasible": filters.feasible, "calibration": filters.calibration, "traffic": filters.traffic}
     rows = rows.filter(**{key: value for key, value in wanted.items() if value is not None})
-    return {"items": [_fields(row) for row in filters.slice(rows)], "count": rows.count()}
+    shown = list(filters.slice(rows))
+    states, fresh = staleness_by_id(shown), freshness_of_plans(shown)
+    return {
+        "items": [_fields(row, states.get(row.pk), fresh[row.pk]) for row in shown],
+        "count": rows.count(),
+    }
 
 
 @router.post("/plans", response=answers({202: PlanDetail}, 413, 415), operation_id="start_plan")
@@ -155,7 +140,9 @@ def start_plan(request: HttpRequest, payload: PlanIn) -> Answer[Any]:
     return Answer(202, _detail(services.start_plan(project, request.user, plan_request)))
 
 
-@router.get("/plans/{uuid:pk}", response=answers({200: PlanDetail}, 404), operation_id="get_plan")
+@router.get(
+    "/plans/{uuid:pk}", response=answers({200: PlanDetail}, 404), operation_id="get_plan", exclude_unset=True
+)
 def get_plan(request: HttpRequest, pk: uuid.UUID) -> dict[str, Any]:
     """Status, progress and, once it is done, the verdict; every candidate has its row under /candidates."""
     return _detail(found(Plan.objects.all(), request, pk))
@@ -188,6 +175,7 @@ def rerun_plan(request: HttpRequest, pk: uuid.UUID) -> Answer[Any]:
     "/plans/{uuid:pk}/candidates",
     response=answers({200: CandidatePage}, 404, 409),
     operation_id="list_candidates",
+    exclude_unset=True,
 )
 def list_candidates(request: HttpRequest, pk: uuid.UUID, filters: Query[CandidateFilters]) -> dict[str, Any]:
     """Every configuration that was considered, with its margins, or why it was not tried. 409 until there are any."""

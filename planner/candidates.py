@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,17 @@ from django.core.paginator import Page, Paginator
 from django.http import QueryDict
 
 from calibration.filters import ChipGroup, chip_group
-from planner.charts.plan import label_of
+from planner.knob_columns import (
+    budget_of,
+    cap_of,
+    hardware_names,
+    hardware_text,
+    same_candidate,
+    seqs_of,
+    variant_words,
+)
+from planner.objective_columns import column_of, is_joint
+from planner.simulation.cluster.deployment import ROUND_ROBIN
 
 Result = Mapping[str, Any]
 PAGE_ROWS = 25
@@ -24,10 +34,11 @@ STATUS_BADGES = {"meets": "done", "fails": "failed", "not covered": "hollow", "s
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A predicted latency in its column; ``exceeds`` its limit."""
+    """A predicted latency in its column; ``exceeds`` its limit. ``joint``: a share of several limits instead."""
 
     seconds: float | None
     exceeds: bool
+    joint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,11 @@ class Row:
     budget: int
     seqs: int
     cap: int
+    told: str  # what else the engine is told
+    hardware: str  # of a plan on two kinds of it
     replicas: int
+    split: str  # "2 : 1" of two pools
+    dealt: str  # how requests come to replicas, and caches from pool to pool
     status: str
     badge: str
     margin: float | None
@@ -62,12 +77,14 @@ class Table:
     chips: list[ChipGroup]
     query: str  # of the links to other pages
     total: int
+    mixed: bool  # there is a column of hardware
 
 
 def candidate_table(result: Result, shown: Result | None, query: QueryDict) -> Table:
     objectives = result["summary"]["objectives"]
     status, sort = query.get("status", ""), query.get("sort", "")
-    rows = [_row(candidate, shown, len(objectives)) for candidate in result["candidates"]]
+    names = hardware_names(result)
+    rows = [_row(candidate, shown, len(objectives), names) for candidate in result["candidates"]]
     counts = Counter(row.status for row in rows)
     chosen = [row for row in rows if status not in STATUS_ORDER or row.status == status]
     keys = _keys(len(objectives))
@@ -79,8 +96,9 @@ def candidate_table(result: Result, shown: Result | None, query: QueryDict) -> T
     else:
         chosen.sort(key=_best_first)
     labels = [("budget", "Budget [tokens]"), ("seqs", "Sequences"), ("cap", "Chunk cap [tokens]"),
+              *([("hardware", "Hardware")] if (mixed := len(names) > 1) else []),
               ("replicas", "Replicas"), ("status", "Outcome"), ("margin", "Worst margin [%]"),
-              *((f"o{i}", f"{label_of(o['metric'], o['percentile'])} [ms]") for i, o in enumerate(objectives)),
+              *((f"o{i}", column_of(o)) for i, o in enumerate(objectives)),
               ("busy", "Busy [%]")]  # fmt: skip
     columns = tuple(_column(key, label, sort, query) for key, label in labels)
     shares = [(s, f"{s} {counts[s]:,}") for s in STATUS_ORDER if counts[s]]
@@ -88,22 +106,30 @@ def candidate_table(result: Result, shown: Result | None, query: QueryDict) -> T
     kept = query.copy()
     kept.pop("page", None)
     page = Paginator(chosen, PAGE_ROWS).get_page(query.get("page"))
-    return Table(columns, page, groups, kept.urlencode(), len(rows))
+    return Table(columns, page, groups, kept.urlencode(), len(rows), mixed)
 
 
-def _row(candidate: Result, shown: Result | None, objectives: int) -> Row:
-    knobs, behaviour = candidate["knobs"], candidate["behaviour"]
+def _row(candidate: Result, shown: Result | None, objectives: int, names: Sequence[str]) -> Row:
+    behaviour, split = candidate["behaviour"], candidate.get("split")
     cells = [
-        Cell(o["predicted"], o["predicted"] is not None and o["predicted"] > o["limit"])
+        Cell(o["predicted"], o["predicted"] is not None and o["predicted"] > o["limit"], is_joint(o))
         for o in candidate["objectives"]
     ] or [Cell(None, False)] * objectives
     reason = candidate["reason"] or "; ".join(candidate["warnings"])
     if candidate["status"] == "fails" and any(cell.exceeds for cell in cells):
         reason = ""  # the cells say it
-    is_shown = bool(shown) and knobs == shown["knobs"] and candidate["replicas"] == shown["replicas"]  # type: ignore[index]
+    is_shown = shown is not None and same_candidate(candidate, shown)
+    dealt = []
+    if split:
+        local = split["local_prefill_tokens"]
+        dealt += [split["hand_off"], *([f"up to {local:,} tokens local"] if local else [])]
+    if (router := candidate.get("router", ROUND_ROBIN)) != ROUND_ROBIN:
+        dealt.append(router)
     return Row(
-        knobs["max_num_batched_tokens"], knobs["max_num_seqs"], knobs["long_prefill_token_threshold"],
-        candidate["replicas"], candidate["status"], STATUS_BADGES[candidate["status"]], candidate["worst_margin"],
+        budget_of(candidate), seqs_of(candidate), cap_of(candidate),
+        ", ".join(variant_words(candidate)), hardware_text(candidate, names), candidate["replicas"],
+        f"{split['prefill']:,} : {split['decode']:,}" if split else "", ", ".join(dealt), candidate["status"],
+        STATUS_BADGES[candidate["status"]], candidate["worst_margin"],
         tuple(cells), behaviour["utilisation"] if behaviour else None, reason, is_shown,
     )  # fmt: skip
 
@@ -111,6 +137,7 @@ def _row(candidate: Result, shown: Result | None, objectives: int) -> Row:
 def _keys(objectives: int) -> dict[str, Callable[[Row], Any]]:
     keys: dict[str, Callable[[Row], Any]] = {
         "budget": lambda row: row.budget, "seqs": lambda row: row.seqs, "cap": lambda row: row.cap,
+        "hardware": lambda row: row.hardware or None,
         "replicas": lambda row: row.replicas or None, "status": lambda row: STATUS_ORDER.index(row.status),
         "margin": lambda row: row.margin, "busy": lambda row: row.utilisation,
     }  # fmt: skip
@@ -135,4 +162,4 @@ def _column(key: str, label: str, sort: str, query: QueryDict) -> Column:
     changed.pop("page", None)
     changed["sort"] = second if sort == first else first
     direction = "" if sort not in (key, f"-{key}") else "descending" if sort.startswith("-") else "ascending"
-    return Column(label, changed.urlencode(), direction, key != "status")
+    return Column(label, changed.urlencode(), direction, key not in ("status", "hardware"))

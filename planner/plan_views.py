@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import zlib
 from typing import Any
 
 from django.contrib import messages
@@ -28,15 +29,19 @@ from accounts.access import chosen_project, get_visible, get_writable, may_write
 from calibration import jobs
 from calibration.models import Calibration
 from config.pages import STOP_POLLING, download, filter_query, invalid
-from planner import charts, exports, services
+from planner import charts, exports, review_views, services
 from planner.candidates import candidate_table
 from planner.filters import filtered_plans, plan_chips
-from planner.forms import PlanForm
 from planner.models import Plan, TrafficSet
+from planner.plan_choices import chosen_beforehand
+from planner.plan_forms import PlanForm
 from planner.question import question_context
 from planner.result_page import as_curl, result_context
+from planner.reviews import staleness_by_id
+from planner.verification_page import plan_context
 
 LIGHT = ("result", "log", "traceback")  # columns a list does without
+CALIBRATIONS = ("calibration", "second_calibration")
 
 
 @require_GET
@@ -44,17 +49,20 @@ def plan_list(request: HttpRequest) -> HttpResponse:
     rows = Plan.objects.visible_to(request.user)
     found = (
         filtered_plans(rows, request.GET)
-        .select_related("owner")
-        .defer(*LIGHT)
+        .select_related("owner", "calibration", "second_calibration")
+        .defer(*LIGHT, *(f"{own}__{column}" for own in CALIBRATIONS for column in LIGHT))
         .annotate(
             replicas=F("result__summary__replicas"),
             calibration_name=F("calibration__name"),
             traffic_name=F("traffic__name"),
         )
     )
+    page = Paginator(found, 25).get_page(request.GET.get("page"))
+    shown = list(page.object_list)
+    states = staleness_by_id(shown)
     context = {
-        "page": Paginator(found, 25).get_page(request.GET.get("page")), "chips": plan_chips(rows, request.GET),
-        "any": rows.exists(), "query": filter_query(request), **_ingredients(request),
+        "page": page, "rows": [(row, states.get(row.pk)) for row in shown], "chips": plan_chips(rows, request.GET),
+        "any": bool(shown) or rows.exists(), "query": filter_query(request), **_ingredients(request),
     }  # fmt: skip
     return render(request, "planner/plan_list.html", context)
 
@@ -70,11 +78,11 @@ def _ingredients(request: HttpRequest) -> dict[str, bool]:
 
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
-    """``?calibration=ID&traffic=ID`` chooses them beforehand."""
+    """``?calibration=ID&traffic=ID`` chooses them beforehand; unsaid, the only one that there is."""
     chosen_project(request)  # who may only look is told so before filling in a form
     context = _ingredients(request)
     if request.method == "GET":
-        form = PlanForm(initial=request.GET.dict(), user=request.user)
+        form = PlanForm(initial=chosen_beforehand(request.user, request.GET.dict()), user=request.user)
         return render(request, "planner/plan_new.html", {"form": form, **context})
     form = PlanForm(request.POST, user=request.user)
     if not form.is_valid():
@@ -96,6 +104,9 @@ def preview(request: HttpRequest) -> HttpResponse:
 
 
 FIGURES = (
+    ("schedule", "Time of day", "How many replicas each period needs, by simulation of that period."),
+    ("load", "What breaks first", "The same deployment under less and more load: how much there is to spare."),
+    ("curves", "Whole distributions", "Not only the percentiles that were asked for."),
     ("trade", "TTFT against ITL", "What each combination of knobs gives and takes at this replica count."),
     ("budget", "What the token budget does", "The same sequences and chunk cap with other budgets."),
     ("replicas", "More or fewer replicas", "The same knobs on other replica counts: what breaks first."),
@@ -103,19 +114,23 @@ FIGURES = (
 )  # fmt: skip
 
 
+#: A plan with what its page needs beside it.
+SHOWN = (
+    Plan.objects.select_related("owner", "project", "traffic", "calibration", "second_calibration")
+    .annotate(so_far=F("result__verdict__sentence"))
+    .defer(*(f"{own}__{column}" for own in CALIBRATIONS for column in LIGHT))
+)
+
+
 @require_GET
 def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
-    rows = Plan.objects.select_related("owner", "project", "traffic", "calibration").annotate(
-        heldout_median=F("calibration__result__heldout__median"),
-        heldout_p90=F("calibration__result__heldout__p90"),
-    )
-    plan = get_visible(rows.defer(*(f"calibration__{column}" for column in LIGHT)), request.user, pk)
+    plan = get_visible(SHOWN, request.user, pk)
     return render(request, "planner/plan_detail.html", detail_context(request, plan))
 
 
 def detail_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     answer = result_context(plan)
-    there = charts.drawable(answer["result"]) if answer else []
+    there = charts.drawable(answer["result"]) if answer and not plan.is_active else []
     figures = [{"name": name, "title": title, "about": about,
                 "url": reverse("planner:plan_figure", args=[plan.pk, name])}
                for name, title, about in FIGURES if name in there]  # fmt: skip
@@ -126,6 +141,7 @@ def detail_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
         "curl": as_curl(plan, request.build_absolute_uri("/api/v1/plans")),
         "asked": services.objectives_of(plan),
     }
+    context |= plan_context(plan) | review_views.plan_context(plan)
     if answer:
         context["table"] = candidate_table(answer["result"], answer["shown"], request.GET)
     return context
@@ -137,13 +153,19 @@ def job_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     address = {name: reverse(f"planner:plan_{name}", args=[plan.pk]) for name in names}
     return {
         "job": plan, "address": address, "writable": may_write(request.user, plan.project),
-        "waiting_words": "Waiting for a worker.",
+        "waiting_words": "Waiting for a worker.", "sample_count": _news(getattr(plan, "so_far", None)),
     }  # fmt: skip
+
+
+def _news(so_far: str | None) -> int:
+    """A number that changes when a better answer is known: the page then fetches it."""
+    return zlib.crc32(so_far.encode()) if so_far else 0
 
 
 @require_GET
 def status(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
-    plan = get_visible(Plan.objects.select_related("project").defer("result"), request.user, pk)
+    rows = Plan.objects.select_related("project").defer("result")
+    plan = get_visible(rows.annotate(so_far=F("result__verdict__sentence")), request.user, pk)
     code = 200 if plan.is_active else STOP_POLLING
     return render(request, "jobs/_live.html", job_context(request, plan), status=code)
 

@@ -1,18 +1,22 @@
-"""What the pages, the API and the commands do with traffic and plans. Writes rows; computes nothing itself."""
+"""What the pages, the API and the commands do with plans, and with traffic (traffic_rows.py: a module of its own,
+because a worker that only imports needs nothing of the search). Writes rows; computes nothing itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import transaction
-
 from accounts.models import Project
-from calibration import jobs
 from calibration.models import Calibration
-from planner.models import Plan, TrafficArrays, TrafficSet
-from planner.search import Objective, SearchSpace, parse_objectives
-from planner.traffic import Traffic, from_npz_bytes, statistics, to_npz_bytes
+from calibration.starting import start_once
+from planner.models import Plan, TrafficSet
+from planner.search import Conditions, Objective, SearchSpace, parse_objectives
+from planner.search.periods import Asked
+from planner.traffic_rows import create_traffic as create_traffic
+from planner.traffic_rows import parent_of as parent_of
+from planner.traffic_rows import remade as remade
+from planner.traffic_rows import traffic_of as traffic_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,56 +30,67 @@ class PlanRequest:
     space: SearchSpace | None = None
     max_replicas: int = 8
     seed: int = 0
-
-
-def create_traffic(project: Project, owner: Any, name: str, traffic: Traffic) -> TrafficSet:
-    """Stores the arrays and what a page shows of them. The file they came from is not kept."""
-    figures = statistics(traffic)
-    warnings = figures.pop("warnings")
-    with transaction.atomic():
-        row = TrafficSet.objects.create(
-            project=project, owner=owner, name=name[:120], format=traffic.format, source=traffic.source[:255],
-            statistics=figures, warnings=warnings, recipe=dict(traffic.recipe),
-        )  # fmt: skip
-        TrafficArrays.objects.create(traffic=row, npz=to_npz_bytes(traffic))
-    return row
+    conditions: Conditions = field(default_factory=Conditions)
+    schedule: Asked = field(default_factory=Asked)
+    second: Calibration | None = None
 
 
 def objectives_of(plan: Plan) -> tuple[Objective, ...]:
     return parse_objectives(plan.objectives)
 
 
-def traffic_of(row: TrafficSet) -> Traffic:
-    return from_npz_bytes(bytes(row.arrays.npz))
-
-
 def create_plan(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | None = None) -> Plan:
+    """The row alone, for whoever runs it without a queue."""
+    plan = _row(project, owner, request, rerun_of)
+    plan.save(force_insert=True)
+    return plan
+
+
+def _row(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | None) -> Plan:
     space = {"max_replicas": request.max_replicas} if request.space is None else request.space.to_dict()
-    return Plan.objects.create(
+    return Plan(
         project=project, owner=owner, name=request.name[:120], calibration=request.calibration,
         traffic=request.traffic, objectives=[objective.spec for objective in request.objectives],
-        space=space, seed=request.seed, rerun_of=rerun_of,
+        space=space, seed=request.seed, rerun_of=rerun_of, conditions=request.conditions.to_dict(),
+        schedule=request.schedule.to_dict(),
+        second_calibration=request.second,
     )  # fmt: skip
 
 
 def start_plan(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | None = None) -> Plan:
-    """Writes the row and sends the job to queue ``default``."""
-    from planner import tasks
-
-    with transaction.atomic():
-        plan = create_plan(project, owner, request, rerun_of)
-        jobs.send_after_commit(plan, tasks.run_plan)
-    return plan
+    """Writes the row and sends the job to queue ``default``; while the same question of the same owner is still being
+    answered, that one instead."""
+    return _started(_row(project, owner, request, rerun_of))
 
 
-def rerun(plan: Plan, owner: Any) -> Plan:
-    """The same question again as a new row."""
-    from planner import tasks
-
-    with transaction.atomic():
-        copy = Plan.objects.create(
-            project=plan.project, owner=owner, name=plan.name, calibration=plan.calibration,
+def rerun(
+    plan: Plan,
+    owner: Any,
+    calibration: Calibration | None = None,
+    conditions: Mapping[str, Any] | None = None,
+    second: Calibration | None = None,
+) -> Plan:
+    """The same question again as a new row, of other calibrations or under other conditions if they are given; while
+    it is being answered, that one."""
+    return _started(
+        Plan(
+            project=plan.project, owner=owner, name=plan.name, calibration=calibration or plan.calibration,
             traffic=plan.traffic, objectives=plan.objectives, space=plan.space, seed=plan.seed, rerun_of=plan,
-        )  # fmt: skip
-        jobs.send_after_commit(copy, tasks.run_plan)
-    return copy
+            conditions=plan.conditions if conditions is None else dict(conditions), schedule=plan.schedule,
+            replan_when_stale=plan.replan_when_stale,
+            second_calibration=second or plan.second_calibration,
+        )
+    )  # fmt: skip
+
+
+#: What makes two plans the same question.
+QUESTION = (
+    "calibration_id", "second_calibration_id", "traffic_id", "name", "objectives", "space", "conditions", "schedule",
+    "seed",
+)  # fmt: skip
+
+
+def _started(plan: Plan) -> Plan:
+    from planner import tasks
+
+    return start_once(plan, QUESTION, tasks.run_plan)

@@ -6,7 +6,6 @@ import uuid
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import (
@@ -28,9 +27,11 @@ from calibration.summary import flat
 from config.pages import filter_query, invalid
 from planner import charts, exports, services
 from planner.filters import filtered_traffic, traffic_chips
-from planner.forms import SynthesiseForm, UploadTrafficForm
-from planner.models import TrafficSet
-from planner.traffic import LIMITS, PRESETS
+from planner.forms import SynthesiseForm
+from planner.models import HeldUpload, TrafficImport, TrafficJob, TrafficSet
+from planner.shape_page import shaped_context
+from planner.traffic import PRESETS
+from planner.traffic_job_views import made_or_started
 
 
 @require_GET
@@ -41,26 +42,18 @@ def traffic_list(request: HttpRequest) -> HttpResponse:
     )
     context = {
         "page": page, "chips": traffic_chips(rows, request.GET), "any": rows.exists(),
-        "query": filter_query(request),
+        "query": filter_query(request), "jobs": _running(request),
     }  # fmt: skip
     return render(request, "planner/traffic_list.html", context)
 
 
-def _caps() -> dict[str, int]:
-    return {"most_rows": LIMITS.rows, "most_bytes": settings.MAX_UPLOAD_BYTES}
-
-
-@require_http_methods(["GET", "POST"])
-def upload(request: HttpRequest) -> HttpResponse:
-    project = chosen_project(request)
-    if request.method == "GET":
-        return render(request, "planner/traffic_new.html", {"form": UploadTrafficForm(), **_caps()})
-    limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = UploadTrafficForm(request.POST, request.FILES)
-    if not form.is_valid():
-        return invalid(request, "planner/traffic_new.html", form, **_caps())
-    row = services.create_traffic(project, request.user, form.cleaned_data["name"], form.traffic())
-    return redirect("planner:traffic_detail", row.pk)
+def _running(request: HttpRequest) -> list[tuple[str, Any]]:
+    """Traffic that workers are at: the address of each job, and the job."""
+    imports = TrafficImport.objects.visible_to(request.user).active()
+    made = TrafficJob.objects.visible_to(request.user).active().defer("result")
+    return [(reverse("planner:import_detail", args=[job.pk]), job) for job in imports] + [
+        (reverse("planner:traffic_job", args=[job.pk]), job) for job in made
+    ]
 
 
 @require_http_methods(["GET", "POST"])
@@ -71,9 +64,11 @@ def synthesise(request: HttpRequest) -> HttpResponse:
         form = SynthesiseForm(initial={"preset": "chat"} | request.GET.dict())
         return render(request, "planner/traffic_synthesise.html", {"form": form, "presets": PRESETS})
     limits.spend(limits.UPLOAD, str(request.user.pk))
-    form = SynthesiseForm(request.POST)
+    form = SynthesiseForm(request.POST, defer=True)
     if not form.is_valid():
         return invalid(request, "planner/traffic_synthesise.html", form, presets=PRESETS)
+    if form.deferred:
+        return made_or_started(request, TrafficJob.SYNTHESISE, project, form)
     row = services.create_traffic(project, request.user, form.cleaned_data["name"], form.traffic())
     if request.POST.get("then") == "plan":
         messages.success(request, f"{row.name} was made: {row.statistics['requests']:,} requests.")
@@ -86,7 +81,11 @@ FIGURES = (
     ("arrivals", "Arrivals", "How many requests come, over the whole trace."),
     ("bursts", "Bursts", "The busiest stretch, finely cut: what queues are made of."),
     ("lengths", "Lengths", "What share of prompts and outputs is at most so long."),
+    ("gaps", "Gaps", "How long it is from one request to the next."),
     ("burstiness", "Burstiness", "Whether requests crowd together, from moments to minutes."),
+    ("dependence", "Prompt and output", "Whether long prompts have long outputs."),
+    ("reuse", "Prefix reuse", "What a prefix cache would find of the prompts, by its size."),
+    ("classes", "Classes", "The kinds of requests that are mixed here."),
 )  # fmt: skip
 
 
@@ -95,15 +94,22 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     traffic = get_visible(TrafficSet.objects.select_related("owner", "project"), request.user, pk)
     figures = [{"name": name, "title": title, "about": about,
                 "url": reverse("planner:traffic_figure", args=[pk, name])}
-               for name, title, about in FIGURES]  # fmt: skip
+               for name, title, about in FIGURES if _has(traffic, name)]  # fmt: skip
     plans = traffic.plans.visible_to(request.user).defer("result", "log", "traceback")
     context: dict[str, Any] = {
         "traffic": traffic, "statistics": traffic.statistics, "figures": figures,
-        **_recipe(traffic),
+        **_recipe(traffic), "shaped": shaped_context(traffic, request.user),
         "resembles": (traffic.recipe.get("preset") or {}).get("resembles", ""), "plans": plans[:5],
         "writable": may_write(request.user, traffic.project),
+        "original": HeldUpload.objects.of(request.user).filter(traffic=traffic).first(),
     }  # fmt: skip
     return render(request, "planner/traffic_detail.html", context)
+
+
+def _has(traffic: TrafficSet, figure: str) -> bool:
+    """Whether there is anything to draw: shared prompts and classes are not in every traffic."""
+    wanted = {"reuse": "prefix_hit_rate", "classes": "classes"}.get(figure)
+    return wanted is None or bool(traffic.statistics.get(wanted) is not None)
 
 
 def _recipe(traffic: TrafficSet) -> dict[str, list[tuple[str, str]]]:

@@ -24,10 +24,10 @@ def home(request: HttpRequest) -> HttpResponse:
     counts = {"usable": calibrations.usable().count(), "calibrations": calibrations.count(),
               "traffic": traffic.count(), "plans": plans.count()}  # fmt: skip
     running = [entry(job) for rows in (calibrations.active(), plans.active()) for job in rows[:LATEST]]
-    latest = sorted(
-        (entry(row) for rows in (calibrations, traffic, plans) for row in rows.select_related("owner")[:LATEST]),
-        key=lambda item: item["at"], reverse=True,
-    )[:LATEST]  # fmt: skip
+    shown = {item["row"].pk for item in running}  # above, so not once more below
+    newest = (row for rows in (calibrations, traffic, plans)
+              for row in rows.select_related("owner")[: LATEST + len(shown)] if row.pk not in shown)  # fmt: skip
+    latest = sorted(map(entry, newest), key=lambda item: item["at"], reverse=True)[:LATEST]
     context = {
         "counts": counts,
         "running": running,

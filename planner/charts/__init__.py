@@ -5,7 +5,22 @@ and its namesake there know plotly. Every curve differs from its neighbours in d
 
 from planner.charts.plan import PLAN_FIGURES, drawable, plan_figure
 from planner.charts.traffic import TRAFFIC_FIGURES, traffic_figure
+from planner.charts.verification import (
+    VERIFICATION_FIGURES,
+    verification_figure,
+    verification_figures,
+)
 
-VERSION = 1  # of the drawing: browsers keep figures under it
+VERSION = 2  # of the drawing: browsers keep figures under it
 
-__all__ = ["PLAN_FIGURES", "TRAFFIC_FIGURES", "VERSION", "drawable", "plan_figure", "traffic_figure"]
+__all__ = [
+    "PLAN_FIGURES",
+    "TRAFFIC_FIGURES",
+    "VERIFICATION_FIGURES",
+    "VERSION",
+    "drawable",
+    "plan_figure",
+    "traffic_figure",
+    "verification_figure",
+    "verification_figures",
+]

@@ -12,6 +12,19 @@ import plotly.graph_objects as go
 
 from calibration.charts import DASHES, MAX_ROWS, NEUTRAL, PALETTE, SYMBOLS, axes, packed
 from planner.charts.axes import log_axis
+from planner.charts.plan_closer import distributions, load_curve
+from planner.charts.schedule import step_chart
+from planner.knob_columns import (
+    budget_of,
+    cap_of,
+    knob_words,
+    names_of,
+    same_candidate,
+    seqs_of,
+    variant_words,
+)
+from planner.objective_columns import cell_of, column_of, key_of, label_of, limit_of, text_of
+from planner.search import label_of_key
 
 Result = Mapping[str, Any]
 
@@ -23,12 +36,14 @@ STATUS_MARKS = {
 }
 CHOSEN = ("star", PALETTE[0])
 SPLIT = (
+    ("front_end", "front end and network", NEUTRAL, "-"),
     ("queue", "queue", PALETTE[1], "/"),
     ("prefill", "prefill", PALETTE[0], ""),
     ("wait_between_chunks", "wait between chunks", PALETTE[3], "x"),
+    ("transfer", "transfer", PALETTE[3], "+"),
     ("first_decode", "first decode", PALETTE[2], "."),
 )
-KNOB_COLUMNS = ["max_num_batched_tokens [tokens]", "max_num_seqs [sequences]", "chunk cap [tokens]"]
+KNOB_COLUMNS = ["Token budget [tokens]", "Sequences", "Chunk cap [tokens]"]
 
 
 def plan_figure(name: str, result: Result, title: str = "") -> dict[str, Any]:
@@ -43,19 +58,15 @@ def shown_finalist(result: Result) -> dict[str, Any] | None:
     return found
 
 
-def label_of(metric: str, percentile: float) -> str:
-    return f"{metric.upper()} p{percentile:g}"
-
-
 # The trade ---------------------------------------------------------------------------------------------------
 
 
 def _trade(result: Result, title: str) -> dict[str, Any]:
     axis = result["trade"]
-    names = [label_of("ttft", axis["ttft_percentile"]), label_of("itl", axis["itl_percentile"])]
+    names = _axis_names(axis)
     points = [c for c in result["candidates"] if c["trade"] and c["trade"]["ttft_s"] and c["trade"]["itl_s"]]
     saturated = sum(1 for c in result["candidates"] if c["trade"] and c["trade"]["status"] == "saturated")
-    limits_ms = [_limit_ms(result, metric, axis[f"{metric}_percentile"]) for metric in ("ttft", "itl")]
+    limits_ms = [_limit_ms(result, metric) for metric in ("ttft", "itl")]
     shown = shown_finalist(result)
     built = go.Figure()
     for status, (symbol, colour) in STATUS_MARKS.items():
@@ -63,7 +74,7 @@ def _trade(result: Result, title: str) -> dict[str, Any]:
             built, [c for c in points if c["trade"]["status"] == status], status, symbol, colour, names
         )
     if shown:
-        own = [c for c in points if c["knobs"] == shown["knobs"] and axis["replicas"] == shown["replicas"]]
+        own = [c for c in points if same_candidate(c, shown) and axis["replicas"] == shown["replicas"]]
         role = "chosen" if result["verdict"]["choice"] else "closest"
         _add_candidates(built, own, role, *CHOSEN, names, size=15)
     x_ms, y_ms = ([c["trade"][key] * 1e3 for c in points] for key in ("ttft_s", "itl_s"))
@@ -85,12 +96,19 @@ def _trade(result: Result, title: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _limit_ms(result: Result, metric: str, percentile: float) -> float | None:
-    """The limit of this percentile, None where it was not asked for."""
-    asked = result["summary"]["objectives"]
-    return next(
-        (o["limit"] * 1e3 for o in asked if (o["metric"], o["percentile"]) == (metric, percentile)), None
-    )
+def _axis_key(axis: Result, metric: str) -> str:
+    """The percentile on the axis of a metric."""
+    return str(axis.get(f"{metric}_key") or f"{metric}:p{axis[f'{metric}_percentile']:g}")
+
+
+def _axis_names(axis: Result) -> list[str]:
+    return [label_of_key(_axis_key(axis, metric)) for metric in ("ttft", "itl")]
+
+
+def _limit_ms(result: Result, metric: str) -> float | None:
+    """The limit of the axis of a metric, None where none was asked for."""
+    limit_s = limit_of(result["summary"]["objectives"], _axis_key(result["trade"], metric))
+    return None if limit_s is None else limit_s * 1e3
 
 
 def _add_candidates(
@@ -105,7 +123,7 @@ def _add_candidates(
     if not alike:
         return
     words = [
-        f"{_knob_words(group[0])}{f'<br>and {len(group) - 1} more that behave alike' if len(group) > 1 else ''}"
+        f"{knob_words(group[0])}{f'<br>and {len(group) - 1} more that behave alike' if len(group) > 1 else ''}"
         f"<br>{names[0]} {x:,.4g} ms, {names[1]} {y:,.4g} ms<br>{label}"
         for (x, y), group in alike.items()
     ]
@@ -154,11 +172,11 @@ def _by_replicas(result: Result, title: str) -> dict[str, Any]:
     built = go.Figure()
     served = [p for p in points if p["values_s"]]
     for index, o in enumerate(objectives):
-        key, label = f"{o['metric']}:p{o['percentile']:g}", label_of(o["metric"], o["percentile"])
+        key, label = key_of(o), label_of(o)
         there = [p for p in served if key in p["values_s"]]
         words = [
-            f"{_replicas(p['replicas'])}: {label} {p['values_s'][key] * 1e3:,.4g} ms"
-            f"<br>limit {o['limit'] * 1e3:,.4g} ms" for p in there
+            f"{_replicas(p['replicas'])}: {label} {text_of(o, p['values_s'][key])}"
+            f"<br>limit {text_of(o, o['limit'])}" for p in there
         ]  # fmt: skip
         which = index % len(PALETTE)
         built.add_scatter(
@@ -167,7 +185,7 @@ def _by_replicas(result: Result, title: str) -> dict[str, Any]:
             line={"color": PALETTE[which], "width": 2, "dash": DASHES[which]},
             marker={"symbol": SYMBOLS[which], "size": 8, "color": PALETTE[which]},
         )  # fmt: skip
-    axes(built, "Replicas [replicas]", "Share of its limit [%]", log_x=None)
+    axes(built, "Deployment [replicas]", "Share of its limit [%]", log_x=None)
     built.update_xaxes(dtick=1 if len(points) <= 12 and points and points[-1]["replicas"] <= 16 else None)
     if points:
         built.update_xaxes(range=[0.5, points[-1]["replicas"] + 0.5])
@@ -177,13 +195,12 @@ def _by_replicas(result: Result, title: str) -> dict[str, Any]:
     _mark_saturated(built, [p["replicas"] for p in points if not p["values_s"]])
     _mark_shown(built, result)
     shares = [p["values_s"][k] / o["limit"] * 100 for p in served for o in objectives
-              if (k := f"{o['metric']}:p{o['percentile']:g}") in p["values_s"]]  # fmt: skip
+              if (k := key_of(o)) in p["values_s"]]  # fmt: skip
     log_axis(built.layout.yaxis, *_span(shares, 100.0))
-    columns = ["Replicas [replicas]", *(f"{label_of(o['metric'], o['percentile'])} [ms]" for o in objectives),
-               "Busy [%]", "Outcome"]  # fmt: skip
+    columns = ["Replicas", *(column_of(o) for o in objectives), "Busy [%]", "Outcome"]
     rows = [
         [f"{p['replicas']:,}",
-         *(_ms(p["values_s"].get(f"{o['metric']}:p{o['percentile']:g}")) for o in objectives),
+         *(cell_of(o, p["values_s"].get(key_of(o))) for o in objectives),
          f"{p['utilisation'] * 100:.1f}", p["status"]]
         for p in points
     ]  # fmt: skip
@@ -228,15 +245,14 @@ def _budget(result: Result, title: str) -> dict[str, Any]:
     built = go.Figure()
     points = []
     if shown is not None:
-        same = ("max_num_seqs", "long_prefill_token_threshold", "async_scheduling")
         points = [c for c in result["candidates"] if c["trade"] and c["trade"]["ttft_s"] is not None
-                  and all(c["knobs"][key] == shown["knobs"][key] for key in same)]  # fmt: skip
-        points.sort(key=lambda c: c["knobs"]["max_num_batched_tokens"])
-    budgets = [c["knobs"]["max_num_batched_tokens"] for c in points]
+                  and _but_for_budget(c) == _but_for_budget(shown)]  # fmt: skip
+        points.sort(key=budget_of)
+    budgets = [budget_of(c) for c in points]
+    name = f"{names_of(shown)[0] if shown else 'max_num_batched_tokens'} [tokens]"
     values: list[float] = []
     for index, metric in enumerate(("ttft", "itl")):
-        percentile = axis[f"{metric}_percentile"]
-        label, limit_ms = label_of(metric, percentile), _limit_ms(result, metric, percentile)
+        label, limit_ms = label_of_key(_axis_key(axis, metric)), _limit_ms(result, metric)
         own = [(b, c["trade"][f"{metric}_s"] * 1e3) for b, c in zip(budgets, points, strict=True)
                if c["trade"][f"{metric}_s"] is not None]  # fmt: skip
         values += [value for _, value in own] + ([limit_ms] if limit_ms is not None else [])
@@ -253,23 +269,28 @@ def _budget(result: Result, title: str) -> dict[str, Any]:
                 name=f"its limit, {limit_ms:,.4g} ms", legendgroup=metric,
                 line={"color": colour, "width": 1.4, "dash": "dot"}, hoverinfo="skip",
             )  # fmt: skip
-    axes(built, "max_num_batched_tokens [tokens]", "Latency [ms]", log_x=None)
+    axes(built, name, "Latency [ms]", log_x=None)
     if budgets:
         log_axis(built.layout.xaxis, budgets[0], budgets[-1])
         built.update_xaxes(tickvals=budgets, ticktext=[f"{b:,}" for b in budgets])
         log_axis(built.layout.yaxis, *_span(values, None))
-    names = [label_of(m, axis[f"{m}_percentile"]) for m in ("ttft", "itl")]
+    names = _axis_names(axis)
     rows = [[f"{b:,}", _ms(c["trade"]["ttft_s"]), _ms(c["trade"]["itl_s"]), c["trade"]["status"]]
             for b, c in zip(budgets, points, strict=True)]  # fmt: skip
     columns = [
-        "max_num_batched_tokens [tokens]",
-        *(f"{name} [ms]" for name in names),
+        name,
+        *(f"{label} [ms]" for label in names),
         "At this replica count",
     ]
     many = len(budgets) > 1
     note = f"On {_replicas(axis['replicas'])}. A large budget prefills sooner and makes decodes wait longer."
     return packed(built, table={"columns": columns, "rows": rows, "more": 0}, note=note if many else "",
                   empty="" if many else "No other budget has latencies to compare.", title=title)  # fmt: skip
+
+
+def _but_for_budget(candidate: Result) -> object:
+    split = dict(candidate.get("split") or {})
+    return seqs_of(candidate), cap_of(candidate), variant_words(candidate), split
 
 
 # Where the time to the first token goes ------------------------------------------------------------------------
@@ -284,10 +305,11 @@ def _ttft_split(result: Result, title: str) -> dict[str, Any]:
         near = [p for p in known if p["replicas"] >= shown["replicas"] - 1]
         near = near or [{"replicas": shown["replicas"], "split_s": shown["behaviour"]["split_s"]}]
     built = go.Figure()
-    parts = [part for part in SPLIT if any(_parts(p)[part[0]] > 1e-6 for p in near)]
+    parts = [part for part in SPLIT if any(_parts(p).get(part[0], 0.0) > 1e-6 for p in near)]
     for key, label, colour, pattern in parts:
         built.add_bar(
-            y=[_replicas(p["replicas"]) for p in near], x=[_parts(p)[key] * 1e3 for p in near], orientation="h",
+            y=[_replicas(p["replicas"]) for p in near], x=[_parts(p).get(key, 0.0) * 1e3 for p in near],
+            orientation="h",
             name=label, legendgroup=key, hovertemplate="%{y}: " + label + " %{x:,.4g} ms<extra></extra>",
             marker={"color": colour, "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff",
                                                  "fgopacity": 0.55, "size": 7, "solidity": 0.25}},
@@ -297,7 +319,11 @@ def _ttft_split(result: Result, title: str) -> dict[str, Any]:
     built.update_yaxes(autorange="reversed", title=None)
     columns = ["On", *(f"{label.capitalize()} [ms]" for _, label, _, _ in parts), "Mean TTFT [ms]"]
     rows = [
-        [_replicas(p["replicas"]), *(_ms(_parts(p)[part[0]]) for part in parts), _ms(sum(_parts(p).values()))]
+        [
+            _replicas(p["replicas"]),
+            *(_ms(_parts(p).get(part[0], 0.0)) for part in parts),
+            _ms(sum(_parts(p).values())),
+        ]
         for p in near
     ]
     return packed(
@@ -318,18 +344,8 @@ def _parts(point: Result) -> dict[str, float]:
 
 
 def _knob_cells(candidate: Result) -> list[str]:
-    knobs = candidate["knobs"]
-    cap = knobs["long_prefill_token_threshold"]
-    return [
-        f"{knobs['max_num_batched_tokens']:,}",
-        f"{knobs['max_num_seqs']:,}",
-        f"{cap:,}" if cap else "none",
-    ]
-
-
-def _knob_words(candidate: Result) -> str:
-    budget, seqs, cap = _knob_cells(candidate)
-    return f"budget {budget} tokens, {seqs} sequences" + (f", chunks up to {cap}" if cap != "none" else "")
+    cap = cap_of(candidate)
+    return [f"{budget_of(candidate):,}", f"{seqs_of(candidate):,}", f"{cap:,}" if cap else "none"]
 
 
 def _replicas(count: int) -> str:
@@ -345,6 +361,9 @@ PLAN_FIGURES: dict[str, Callable[[Result, str], dict[str, Any]]] = {
     "budget": _budget,
     "replicas": _by_replicas,
     "ttft": _ttft_split,
+    "load": load_curve,
+    "curves": distributions,
+    "schedule": step_chart,
 }
 
 
@@ -354,8 +373,13 @@ def drawable(result: Result) -> list[str]:
     points = sum(1 for c in result["candidates"] if c["trade"] and c["trade"]["ttft_s"] is not None)
     there = {
         "trade": points > 0,
-        "budget": points > 1 and len(result["inputs"]["space"]["budgets_tokens"]) > 1,
+        "budget": points > 1
+        and len(result["inputs"]["space"]["budgets_tokens"]) > 1
+        and not (shown or {}).get("split"),
         "replicas": any(p["values_s"] for p in result.get("by_replicas") or []),
         "ttft": shown is not None and shown["status"] != "saturated",
+        "load": any(p["values_s"] for p in (result.get("breaking") or {"points": []})["points"]),
+        "curves": bool(result.get("why")),
+        "schedule": bool(result.get("schedule")),
     }
     return [name for name, something in there.items() if something]

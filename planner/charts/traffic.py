@@ -1,5 +1,6 @@
 """Figures of a traffic: when requests arrive, on two time scales; how bursty they are on every time scale; how
-long prompts and outputs are. The arrays come from planner/traffic/curves.py."""
+long the gaps are. Those of lengths, classes and shared prompts: traffic_lengths.py. The arrays come from
+planner/traffic/curves.py."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from calibration.charts import MAX_ROWS, NEUTRAL, PALETTE, axes, packed
+from planner.charts import traffic_lengths
 from planner.charts.axes import log_axis
 from planner.traffic import Traffic
 from planner.traffic.curves import (
@@ -17,15 +19,15 @@ from planner.traffic.curves import (
     arrivals_per_bin,
     burst_counts,
     burst_width_s,
-    cdf_points,
     dispersion_curve,
+    interarrival_cv,
 )
 
 MAX_BARS = 600
 BURST_BARS = 300
 BURST_PEAK = 20  # requests in the busiest bar: with fewer, chance alone shapes the picture
 SHORT_S = 600.0  # a trace below this is counted in bins finer than a minute
-SHARES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)
+SHARES = traffic_lengths.SHARES
 
 
 def traffic_figure(name: str, traffic: Traffic, title: str = "") -> dict[str, Any]:
@@ -69,35 +71,46 @@ def _counts(counts: CountsOverTime, title: str, note: str) -> dict[str, Any]:
             zip((counts.start_s / scale).tolist(), counts.count.tolist(), strict=True)]  # fmt: skip
     table = {"columns": [f"From [{unit}]", "Arrivals [requests]"], "rows": rows[:MAX_ROWS],
              "more": max(0, len(rows) - MAX_ROWS)}  # fmt: skip
-    words = f"{per} a bar. Mean {mean:,.3g}, most {most:,} (from {busiest:,.4g} {unit}). {note}"
+    shown = int(counts.count.sum())
+    words = f"{shown:,} requests, {per} a bar. Mean {mean:,.3g}, most {most:,} (from {busiest:,.4g} {unit}). {note}"
     return packed(built, table=table, note=words, title=title)
 
 
-def _lengths(traffic: Traffic, title: str) -> dict[str, Any]:
+def _gaps(traffic: Traffic, title: str) -> dict[str, Any]:
+    columns = ["Percentile", "Gap [s]", "Poisson gap [s]"]
+    gaps_s = np.diff(traffic.arrival_s)
+    positive_s = np.sort(gaps_s[gaps_s > 0])
     built = go.Figure()
-    rows: dict[float, list[str]] = {share: [f"p{share:g}" if share < 100 else "largest"] for share in SHARES}
-    longest = 1.0
-    for label, tokens, colour, dash in (
-        ("prompt", traffic.prompt_tokens, PALETTE[0], "solid"),
-        ("output", traffic.output_tokens, PALETTE[1], "dot"),
-    ):
-        x, share = cdf_points(tokens)
-        longest = max(longest, float(x[-1]))
-        built.add_scatter(
-            x=np.concatenate(([x[0]], x)), y=np.concatenate(([0.0], share * 100)), mode="lines", name=label,
-            legendgroup=label, line={"color": colour, "width": 2, "dash": dash, "shape": "hv"},
-            hovertemplate="%{y:.4g} % of requests: at most %{x:,} tokens<extra>" + label + "</extra>",
-        )  # fmt: skip
-        for wanted, value in zip(SHARES, np.percentile(tokens, SHARES).tolist(), strict=True):
-            rows[wanted].append(f"{value:,.0f}")
-    axes(built, "Length [tokens]", "Requests at most this long [%]", log_x=(1.0, longest), binary=False)
+    if len(positive_s) < 2:
+        return packed(built, table={"columns": columns, "rows": [], "more": 0}, title=title,
+                      empty="Too few different arrival times to compare their gaps.")  # fmt: skip
+    mean_s, together = float(gaps_s.mean()), len(gaps_s) - len(positive_s)
+    at = np.unique(np.rint(np.linspace(0, len(positive_s) - 1, 400)).astype(np.int64))
+    x, share = positive_s[at], (together + at + 1) / len(gaps_s)
+    low, high = float(max(x[0], mean_s * 1e-6)), float(max(x[-1], 5 * mean_s))
+    built.add_scatter(
+        x=x, y=share * 100, mode="lines", name="this traffic", legendgroup="own",
+        line={"color": PALETTE[0], "width": 2, "shape": "hv"},
+        hovertemplate="%{y:.4g} % of gaps: at most %{x:.3g} s<extra></extra>",
+    )  # fmt: skip
+    law_s = np.geomspace(low, high, 200)
+    built.add_scatter(
+        x=law_s, y=-np.expm1(-law_s / mean_s) * 100, mode="lines", name="Poisson at the same rate",
+        legendgroup="poisson", line={"color": NEUTRAL, "width": 1.4, "dash": "dash"}, hoverinfo="skip",
+    )  # fmt: skip
+    axes(built, "Gap between two requests [s]", "Gaps at most this long [%]", log_x=None)
+    log_axis(built.layout.xaxis, low, high)
     built.update_yaxes(range=[0, 102])
-    table = {
-        "columns": ["Percentile", "Prompt [tokens]", "Output [tokens]"],
-        "rows": list(rows.values()),
-        "more": 0,
-    }
-    return packed(built, table=table, note="Percentiles interpolate linearly between requests.", title=title)
+    rows = [
+        [f"p{p:g}" if p < 100 else "largest", f"{own:,.4g}", f"{-mean_s * np.log1p(-p / 100):,.4g}" if p < 100 else "–"]
+        for p, own in zip(SHARES, np.percentile(gaps_s, SHARES).tolist(), strict=True)
+    ]  # fmt: skip
+    cv = interarrival_cv(traffic.arrival_s)
+    note = (
+        f"{len(gaps_s):,} gaps, mean {mean_s:,.3g} s, CV {cv:,.3g} (Poisson: 1); "
+        f"{together / len(gaps_s) * 100:.1f} % are 0: requests on one stamp."
+    )
+    return packed(built, table={"columns": columns, "rows": rows, "more": 0}, note=note, title=title)
 
 
 def _burstiness(traffic: Traffic, title: str) -> dict[str, Any]:
@@ -129,6 +142,7 @@ def _burstiness(traffic: Traffic, title: str) -> dict[str, Any]:
     log_axis(built.layout.yaxis, float(min(index.min(), 1.0)), float(max(index.max(), 1.0)))
     rows = [[f"{w:,.3g}", f"{i:,.3g}"] for w, i in zip(widths_s.tolist(), index.tolist(), strict=True)]
     note = "Counts of arrivals in windows: above 1 they swing more than chance alone would make them."
+    note = f"{traffic.requests:,} requests. {note}"
     return packed(built, table={"columns": columns, "rows": rows, "more": 0}, note=note, title=title)
 
 
@@ -139,6 +153,10 @@ def _seconds(width_s: float) -> str:
 TRAFFIC_FIGURES: dict[str, Callable[[Traffic, str], dict[str, Any]]] = {
     "arrivals": _arrivals,
     "bursts": _bursts,
-    "lengths": _lengths,
+    "lengths": traffic_lengths.lengths,
     "burstiness": _burstiness,
+    "gaps": _gaps,
+    "dependence": traffic_lengths.dependence,
+    "reuse": traffic_lengths.reuse,
+    "classes": traffic_lengths.classes,
 }

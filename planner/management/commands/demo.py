@@ -27,9 +27,10 @@ from calibration.models import Calibration
 from config import tree
 from config.commandline import BELOW, REFUSED, leave, refuse_invalid
 from planner import services as plans
-from planner.forms import PlanForm, SynthesiseForm
+from planner.forms import SynthesiseForm
 from planner.management.commands.serve import arguments
 from planner.models import Plan, TrafficSet
+from planner.plan_forms import PlanForm
 from planner.progress import ProgressLine
 
 # The region the demo calibration covers, and a KV pool of four times its largest batch at full context.

@@ -66,8 +66,11 @@ class Command(BaseCommand):
                 scheduling=options["scheduling"],
             )
         except RecordedRunError as error:
+            folder = options["folder"].rstrip("/")
+            problems = [text if text.startswith(folder) else f"{folder}/{text}" for text in error.problems]
             raise cli.BadInput(
-                "\n".join(error.problems), [{"field": "folder", "message": text} for text in error.problems]
+                "\n".join([*problems, "A recorded run's files: docs/commands.md, Recordings."]),
+                [{"field": "folder", "message": text} for text in problems],
             ) from error
         except FitError as error:
             raise _bad("--samples", str(error)) from error
@@ -90,6 +93,9 @@ class Command(BaseCommand):
         )
         self.stdout.write(f"{'':28}{'':6}" + "".join(f"{name:>19}" for name in STATISTICS))
         for comparison in check.variants[0].comparisons:
+            if not comparison.measured:
+                self.stdout.write(f"{'':28}{comparison.metric:6}of nothing: no request has two outputs")
+                continue
             figures = "".join(f"{_seconds(comparison.metric, value):>19}" for value in comparison.measured_s)
             self.stdout.write(f"{'measured':28}{comparison.metric:6}{figures}")
         for variant in check.variants:
@@ -103,6 +109,8 @@ class Command(BaseCommand):
     def _show_variant(self, variant: Variant) -> None:
         for row, comparison in enumerate(variant.comparisons):
             label = (variant.label, "  decides" if variant.decides else "", "")[row]
+            if not comparison.measured:
+                continue
             figures = "".join(
                 f"{_seconds(comparison.metric, value):>11}{error:>+8.2%}"
                 for value, error in zip(comparison.predicted_s, comparison.errors, strict=True)
@@ -121,7 +129,7 @@ def _seconds(metric: str, value: float) -> str:
 def _samples(text: str) -> int | None:
     if text == "all":
         return None
-    if not text.isdigit() or not 6 <= int(text) <= 100_000:
+    if not (text.isascii() and text.isdigit() and len(text) < 9) or not 6 <= int(text) <= 100_000:
         raise _bad("--samples", "must be all, or a whole number from 6 to 100,000")
     return int(text)
 

@@ -31,6 +31,8 @@ class Command(BaseCommand):
                 self.say(
                     f"Ridgeline serves {serving.url}  (logs: {settings.DATA_DIR / 'logs'}; Ctrl-C ends it)"
                 )
+                if settings.SECURE_SSL_REDIRECT:
+                    self.say(needs_proxy(serving.url, settings.BEHIND_PROXY))
                 serving.wait()
         except KeyboardInterrupt:
             self.say("Ended.")
@@ -41,6 +43,16 @@ class Command(BaseCommand):
         with suppress(OSError):  # a terminal that has gone must not keep the tree from ending in order
             self.stdout.write(text)
             self.stdout.flush()
+
+
+def needs_proxy(url: str, behind_proxy: bool) -> str:
+    """What a browser needs that is sent on to https, which this process does not serve itself."""
+    trusted = "" if behind_proxy else " Set BEHIND_PROXY=true with it, or that header is not believed."
+    return (
+        "TLS is on: every page redirects to https, which is not served here. Put a proxy with "
+        f"a certificate before {url} that sets X-Forwarded-Proto.{trusted} To try it over plain http on this "
+        "machine: TLS=false."
+    )
 
 
 def arguments(host: str, port: int) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""The work behind the mixed-load experiment: every way of every case predicted and run, and one report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.architecture import Architecture
+from calibration.engine.client import EngineClient
+from calibration.experiment import Envelope
+from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.pipeline import device_kind
+from calibration.services import step_time_model
+from calibration.steptime import StepTimeModel
+from calibration.transfer import TransferTable
+from planner.models import Verification
+from planner.search.confidence import pick_refits
+from planner.search.requests import Requests
+from planner.simulation.outcome import Outcome
+from planner.two_pools_work import BLOCK_TOKENS, SLACK_BLOCKS
+from planner.verification import mixed_load
+from planner.verification.loop import Replayed, Stopped, replay
+from planner.verification.mixed_load import Case, Served, Way
+from planner.verification.report import MOSTLY, QUIETER
+from planner.verification.sequences import Blocks, Sequences
+from planner.verification.two_pools import TwoPools, measure_hand_off, replay_two_pools
+from planner.verification_engines import EngineWish, engines
+from planner.verification_results import refuse_the_endless, store
+from planner.verifications import why_not_mixed_load
+
+REFITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What all runs share. `found`: one engine, or two, and how KV is handed from one to the other."""
+
+    row: Verification
+    run: JobRun
+    model: StepTimeModel
+    envelope: Envelope
+    kv_tokens: int
+    architecture: Architecture
+    found: Sequence[EngineClient]
+    table: TransferTable | None
+    kind: str
+    contended: list[NDArray[np.bool_]] = field(default_factory=list)  # of every run, by step
+
+    def note(self, replayed: Replayed) -> Outcome:
+        self.contended.append(replayed.contended)
+        return replayed.outcome
+
+    @property
+    def token_bytes(self) -> float:
+        return float(self.architecture.kv_bytes_per_token())
+
+    def predict(self, way: Way, case: Case, requests: Requests, refit: int | None = None) -> Outcome:
+        return mixed_load.predict(
+            way, case, requests, self.envelope, self.kv_tokens, self.model.arrays(refit=refit), self.table,
+            self.token_bytes,
+        )  # fmt: skip
+
+
+def run_mixed_load(row: Verification, run: JobRun) -> None:
+    """Serves the row's case (and the grid, if it is asked for) in every way and writes the report."""
+    if reason := why_not_mixed_load(row.plan):
+        raise JobRefused(reason)
+    calibration = row.calibration
+    envelope = Envelope.from_dict(calibration.envelope or {})
+    kv_tokens = int(calibration.kv_tokens or 0)
+    cases, left = cases_of(row.options, envelope, kv_tokens)
+    apart = bool(row.options.get("apart", True)) and calibration.tensor_parallel == 1
+    architecture = Architecture.from_dict(calibration.architecture)
+    with engines(calibration, run, _wish(cases, architecture, row.seed, kv_tokens, apart=apart)) as found:
+        table = None
+        if apart:
+            run.progress(0, 1, "Measuring hand-offs")
+            table = measure_hand_off(
+                found[0], found[1], kv_tokens // BLOCK_TOKENS, BLOCK_TOKENS,
+                float(architecture.kv_bytes_per_token()), row.seed,
+            )  # fmt: skip
+        bench = _Bench(
+            row, run, step_time_model(calibration), envelope, kv_tokens, architecture, found, table,
+            device_kind(calibration.device),
+        )  # fmt: skip
+        _write(row, run, _served(bench, cases, apart=apart), left, table, bench.contended)
+
+
+def cases_of(
+    options: dict[str, Any], envelope: Envelope, kv_tokens: int
+) -> tuple[list[Case], list[tuple[Case, str]]]:
+    """The row's own case first, then the grid's, if it is asked for; and what the envelope does not hold."""
+    own = Case(options["prompt_tokens"], options["output_tokens"], options["streams"])
+    held, left = mixed_load.grid(envelope, kv_tokens) if options.get("grid") else ([], [])
+    return [own, *(case for case in held if case != own)], left
+
+
+def _wish(
+    cases: Sequence[Case], architecture: Architecture, seed: int, kv_tokens: int, *, apart: bool
+) -> EngineWish:
+    longest = max(
+        max(case.prompt_tokens + 1, mixed_load.STREAM_PROMPT + case.output_tokens) for case in cases
+    )
+    blocks = max(-(-longest // BLOCK_TOKENS) + 1, SLACK_BLOCKS)
+    shared = blocks * BLOCK_TOKENS * architecture.kv_bytes_per_token(4) if apart else 0
+    slack = (SLACK_BLOCKS + max(case.streams for case in cases)) * BLOCK_TOKENS
+    return EngineWish(architecture, longest, seed, 2 if apart else 1, kv_tokens + slack, shared)
+
+
+def _served(bench: _Bench, cases: Sequence[Case], *, apart: bool) -> list[Served]:
+    """Every way of every case, in order; refused beforehand if it would take too long."""
+    bench.run.progress(0, 1, "Predicting")
+    asked = [
+        (case, way, mixed_load.requests_of(case, bench.model.arrays(), bench.envelope, bench.kv_tokens))
+        for case in cases
+        for way in mixed_load.ways_of(case, bench.envelope, apart=apart)
+    ]
+    predicted = [bench.predict(way, case, requests) for case, way, requests in asked]
+    total_s = sum(outcome.busy_s for outcome in predicted) * bench.row.replays
+    refuse_the_endless(total_s)
+    refits = pick_refits(bench.model, REFITS, bench.row.seed)
+    found, done_s, began = [], 0.0, time.monotonic()
+    for (case, way, requests), expected in zip(asked, predicted, strict=True):
+        left_s = (time.monotonic() - began) / done_s * (total_s - done_s) if done_s else None
+        bench.run.progress(int(1e3 * done_s), int(1e3 * total_s) + 1, f"{way.text}: {case.text}", left_s)
+        others = [bench.predict(way, case, requests, refit) for refit in refits]
+        try:
+            measured = [_run(bench, way, case, requests, number) for number in range(bench.row.replays)]
+        except Stopped as stopped:
+            raise JobCancelled from stopped
+        found.append(mixed_load.served(way, case, expected, others, measured, bench.kind))
+        done_s += expected.busy_s * bench.row.replays
+    return found
+
+
+def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -> Outcome:
+    seed, gap = bench.row.seed + 1_000_003 * number, bench.kind == "gpu"
+    if not way.apart:
+        knobs = mixed_load.knobs_of(way, case, bench.envelope, bench.kv_tokens)
+        return bench.note(replay(
+            bench.found[-1], requests, knobs, bench.model.arrays(), seed=seed, with_host_gap=gap,
+            should_stop=bench.run.should_stop,
+        ))  # fmt: skip
+    blocks = bench.kv_tokens // BLOCK_TOKENS + SLACK_BLOCKS + case.streams
+    assert bench.table is not None  # noqa: S101 - pools are run with their hand-off
+    drive = TwoPools(
+        bench.found, [Blocks.of(blocks, BLOCK_TOKENS, seed + i) for i in range(2)],
+        Sequences(requests.prompt_tokens.tolist(), bench.architecture.vocab_size, seed), bench.token_bytes,
+        with_host_gap=gap, should_stop=bench.run.should_stop,
+    )  # fmt: skip
+    there = mixed_load.deployment_of(
+        case, bench.envelope, bench.kv_tokens, bench.model.arrays(), bench.table, bench.token_bytes
+    )
+    return bench.note(replay_two_pools(drive, requests, there)[0])
+
+
+def _write(
+    row: Verification,
+    run: JobRun,
+    found: Sequence[Served],
+    left: Sequence[tuple[Case, str]],
+    table: TransferTable | None,
+    contended: Sequence[NDArray[np.bool_]],
+) -> None:
+    share = float(np.concatenate(contended).mean())
+    sentence = mixed_load.sentence(found)
+    holds = all(line.holds for each in found for line in each.lines)
+    result = {
+        "lines": [], "busy_bias": None, "requests": sum(each.case.streams + each.case.prompts for each in found),
+        "replays": row.replays, "sentence": sentence,
+        "advice": [QUIETER] if share > MOSTLY else [], "contended_share": share, "holds": holds,
+        "served": [each.to_dict() for each in found],
+        "left_out": [f"{case.text}: {reason}" for case, reason in left],
+        "over": table.label if table else "",
+    }  # fmt: skip
+    store(row, result, holds=holds, sentence=sentence)
+    run.write_log(sentence)

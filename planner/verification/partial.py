@@ -1,0 +1,135 @@
+"""What a replay that broke off had done: counts, and the figures of the requests that were finished by then.
+
+Nothing is judged by it. The requests that finish first are not like the others (their answers are short), so beside
+each percentile stands what was predicted of the very same requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.steptime import StepTimeArrays, step_seconds
+from planner.search.requests import Requests
+from planner.simulation import reference
+from planner.simulation.knobs import Knobs
+from planner.simulation.outcome import Outcome
+from planner.simulation.reference_requests import Row
+from planner.verification.lines import PERCENTILES, bootstrap_interval, line_of
+from planner.verification.two_pools import TwoPools
+
+Floats = NDArray[np.float64]
+LEAST: Final = 2  # finished requests, for a percentile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """Until it broke off: the requests that were `finished` (int64[F], their positions, rising), when each had its
+    first and last token (float64[F], seconds), and how many steps had been run. Of two pools `prefill_steps` and
+    `decode_steps` are theirs; of one engine those with and without prefill, and `hand_offs` is None."""
+
+    finished: NDArray[np.int64]
+    first_token_s: Floats
+    last_token_s: Floats
+    prefill_steps: int
+    decode_steps: int
+    hand_offs: int | None = None
+
+
+def served_by_pools(drive: TwoPools, prefill_replicas: int) -> Served:
+    """What two pools' engines had done."""
+    legs = {i: leg for i, leg in drive.legs.items() if leg.finished}
+    finished = sorted(legs)
+    prefill = sum(replica < prefill_replicas for replica in drive.replicas)
+    return Served(
+        np.array(finished, dtype=np.int64),
+        np.array([legs[i].first_token_s for i in finished]),
+        np.array([legs[i].last_token_s for i in finished]),
+        prefill,
+        len(drive.replicas) - prefill,
+        len(drive.moved),
+    )
+
+
+def served_by_one(
+    requests: Requests, knobs: Knobs, step_time: StepTimeArrays, steps_s: Sequence[float]
+) -> Served:
+    """What one engine had done whose steps had taken `steps_s` [s].
+
+    The schedule is a function of the steps' times: brought back to where it was by those that ran, and on from there by
+    the law's, it says which requests had ended by the end of the last step that ran. What follows has no part in that.
+    """
+    known = iter(steps_s)
+
+    def measure(rows: list[Row]) -> float:
+        seconds = next(known, None)
+        return step_seconds(step_time, *reference.features(rows))[0] if seconds is None else seconds
+
+    outcome = reference.simulate(
+        requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.priority, knobs, step_time,
+        max_tokens=requests.max_tokens, measure=measure, record_steps=True,
+    )  # fmt: skip
+    record = outcome.record
+    assert record is not None  # noqa: S101 - it was asked for
+    ran = np.flatnonzero(np.diff(record.offsets))[: len(steps_s)]  # an empty schedule is no step
+    broke_off_s = float(record.end_s[ran[-1]]) if len(ran) else -np.inf
+    with_prefill = sum(not record.decode[record.offsets[k] : record.offsets[k + 1]].all() for k in ran)
+    finished = np.flatnonzero(outcome.done_s <= broke_off_s)
+    return Served(
+        finished, outcome.first_token_s[finished], outcome.done_s[finished], with_prefill, len(ran) - with_prefill
+    )  # fmt: skip
+
+
+def partial_report(
+    served: Served, predicted: Outcome, words: str, seed: int = 0, which: str = "The replay"
+) -> dict[str, Any]:
+    """The report of what had been `served` until it broke off for the reason in `words`; `which`: of several."""
+    finished, of = served.finished, len(predicted.arrival_s)
+    steps = {"prefill": served.prefill_steps, "decode": served.decode_steps}
+    told = (
+        f"{steps['prefill'] + steps['decode']:,} steps ({steps['prefill']:,} with prefill)"
+        if served.hand_offs is None
+        else f"{steps['prefill']:,} prefill and {steps['decode']:,} decode steps"
+    )
+    sentence = f"{which} broke off after {told}, with {len(finished):,} of {of:,} requests finished: {words}"
+    lines = (
+        _lines(predicted, finished, served.first_token_s, served.last_token_s, seed)
+        if len(finished) >= LEAST
+        else []
+    )
+    return {
+        "partial": {
+            "finished": len(finished), "of": of, "steps": steps, "hand_offs": served.hand_offs, "ended": words
+        },
+        "lines": lines, "busy_bias": None, "requests": of, "sentence": sentence, "holds": False,
+        "advice": ["Run it again: it goes on from the times it had."],
+    }  # fmt: skip
+
+
+def _lines(
+    predicted: Outcome, finished: NDArray[np.int64], first: Floats, last: Floats, seed: int
+) -> list[dict[str, Any]]:
+    arrival, outputs = predicted.arrival_s[finished], predicted.output_tokens[finished]
+    pairs: Mapping[str, tuple[Floats, Floats]] = {
+        "ttft": (predicted.first_token_s[finished] - arrival, first - arrival),
+        "e2e": (predicted.done_s[finished] - arrival, last - arrival),
+    }
+    several = outputs >= 2
+    gaps = np.maximum(outputs[several] - 1, 1)
+    spans = predicted.done_s[finished] - predicted.first_token_s[finished]
+    pairs = {**pairs, "tpot": (spans[several] / gaps, (last - first)[several] / gaps)}
+    found = []
+    for metric, (expected, measured) in pairs.items():
+        if len(measured) < LEAST:
+            continue
+        for percentile in PERCENTILES:
+            line = line_of(
+                metric, percentile, float(np.percentile(expected, percentile)), [],
+                [float(np.percentile(measured, percentile))], bootstrap_interval(measured, percentile, seed), None,
+            )  # fmt: skip
+            found.append(line.to_dict())
+    return found
