@@ -15,6 +15,7 @@ from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 
 from accounts.models import Membership, Project
+from accounts.services import ensure_project
 
 OwnedModel = TypeVar("OwnedModel", bound=models.Model)
 
@@ -30,10 +31,11 @@ class OwnedQuerySet(models.QuerySet[OwnedModel]):
 
 
 def current_project(user: Any, slug: str | None = None) -> Project:
-    """The project named ``slug`` that the user may write to, or their first one.
+    """The project named ``slug`` that the user may write to, or their first one, which who is in none is given here.
 
-    Raises Http404 for a project that is not theirs.
+    Raises Http404 for a project that is not theirs, or where they may only look at all of theirs.
     """
+    ensure_project(user)
     projects = Project.objects.writable_by(user).order_by("id")
     project = projects.filter(slug=slug).first() if slug else projects.first()
     if project is None:

@@ -33,15 +33,15 @@ class SignInForm(forms.Form):
 
 
 class TokenForm(forms.Form):
-    LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "never")]
+    LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("never", "never")]
 
     name = forms.CharField(max_length=80, help_text="What it is for, so that you know which one to revoke.")
     scope = forms.ChoiceField(choices=ApiToken.SCOPES, initial=ApiToken.READ)
-    lifetime = forms.ChoiceField(choices=LIFETIMES, initial="90", required=False, label="Expires after")
+    lifetime = forms.ChoiceField(choices=LIFETIMES, initial="90", label="Expires after")
 
     def expires_at(self) -> datetime | None:
         days = self.cleaned_data["lifetime"]
-        return timezone.now() + timedelta(days=int(days)) if days else None
+        return None if days == "never" else timezone.now() + timedelta(days=int(days))
 
 
 class ProjectForm(forms.Form):

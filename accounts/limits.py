@@ -31,6 +31,10 @@ SIGN_IN_NAME = Limit("sign-in-name", 20, 20 / 600)
 TOKEN_ISSUE = Limit("token", 20, 20 / 3600)
 UPLOAD = Limit("upload", 30, 30 / 600)
 JOB_START = Limit("job", 30, 30 / 600)
+LOOK = Limit("look", 120, 1.0)  # previews, fits and comparisons: seconds of work on a traffic of millions
+WHAT_IF = Limit(
+    "what-if", 240, 4.0
+)  # a dragged slider: tenths of a second each, five times that its neighbours
 API_FAILURE = Limit("api-failure", 30, 30 / 600)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils.text import slugify
 
@@ -30,9 +31,14 @@ def create_project(owner: Any, name: str) -> Project:
 
 
 def ensure_project(user: Any) -> None:
-    """Gives a user who is in no project one of their own."""
-    if not Membership.objects.filter(user=user).exists():
-        create_project(user, user.get_username()[:80])
+    """Gives a user who is in no project one of their own: at the first sign-in or, for commands, the first writing."""
+    if Membership.objects.filter(user=user).exists():
+        return
+    with transaction.atomic():
+        # Two first requests at once: the second waits for the user's row, and finds the first one's project.
+        get_user_model().objects.select_for_update().get(pk=user.pk)
+        if not Membership.objects.filter(user=user).exists():
+            create_project(user, user.get_username()[:80])
 
 
 def add_member(project: Project, user: Any, role: str) -> Membership:

@@ -9,23 +9,23 @@ Who is asking:
   through the browser of somebody who is signed in (in single-user mode: who merely has Ridgeline running).
   ``curl`` has no such cookie: give it a token.
 
-Bodies are JSON (RFC 8259: no NaN, no Infinity) or multipart. Text with NUL or lone surrogates and integers
-beyond 64 bits are refused here, once, because no database column takes them.
+Bodies are JSON (RFC 8259: no NaN, no Infinity) or multipart; a field that nobody knows is refused in both. Text with
+NUL or lone surrogates and integers beyond 64 bits are refused here, once, because no database column takes them.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.openapi.docs import Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
@@ -35,9 +35,24 @@ from ninja.utils import check_csrf
 from accounts import limits, tokens
 from accounts.api import router as accounts_router
 from accounts.models import ApiToken
+from calibration import strict_json
 from calibration.api import router as calibration_router
+from calibration.notification_api import router as notification_router
+from calibration.schedule_api import router as schedule_router
 from config.errors import ApiError, problem_of, response_of
+from planner.accuracy_api import router as accuracy_router
 from planner.api import router as planner_router
+from planner.compare_api import router as compare_router
+from planner.fit_api import router as fit_router
+from planner.generate_api import router as generate_router
+from planner.plan_compare_api import router as plan_compare_router
+from planner.recipe_api import router as recipe_router
+from planner.review_api import router as review_router
+from planner.shape_api import router as shape_router
+from planner.traffic_import_api import router as traffic_import_router
+from planner.traffic_job_api import router as traffic_job_router
+from planner.verification_api import router as verification_router
+from planner.what_if_api import router as what_if_router
 
 log = logging.getLogger(__name__)
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -86,8 +101,8 @@ class StrictParser(Parser):
         if kind != "application/json":
             raise ApiError(415, f"Send application/json, not {kind[:100] or 'a body without content type'}.")
         try:
-            data = json.loads(request.body, parse_constant=_no_constant, parse_float=_finite)
-        except (ValueError, RecursionError) as error:
+            data = strict_json.read(request.body)
+        except strict_json.JsonError as error:
             raise ApiError(400, "The body is not valid JSON.") from error
         _refuse_unstorable(_leaves(data))
         return data
@@ -97,18 +112,29 @@ class StrictParser(Parser):
     ) -> Any:
         if data is request.FILES and request.content_type != "multipart/form-data":
             raise ApiError(415, "Send multipart/form-data.")
+        if data is request.POST or data is request.FILES:
+            _refuse_unknown(request)
         _refuse_unstorable((key, value) for key, values in data.lists() for value in values)
         return super().parse_querydict(data, list_fields, request)
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
+def _refuse_unknown(request: HttpRequest) -> None:
+    """Fields of a form that the operation's schema does not name: they would change nothing, as in JSON."""
+    route = request.resolver_match.route if request.resolver_match else ""
+    known = _form_schema(api.get_openapi_schema(), re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", f"/{route}"))[
+        "properties"
+    ]
+    unknown = [name for name in (*request.POST, *request.FILES) if name not in known]
+    if unknown:
+        _refuse_unstorable((name, name) for name in unknown)
+        message = f"There is no such field; known are {', '.join(known)}."
+        raise ApiError(422, "The request is not valid.", [(name[:100], message) for name in unknown[:10]])
 
 
-def _finite(text: str) -> float:
-    if math.isinf(value := float(text)):
-        raise ValueError("a number beyond double precision")
-    return value
+def _form_schema(schema: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Of the multipart body that the operation at `path` takes."""
+    body = schema["paths"][path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    return cast("dict[str, Any]", body)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -153,6 +179,9 @@ class RidgelineAPI(NinjaAPI):
             for operations in self._schema["paths"].values():
                 for operation in operations.values():
                     _document_headers(operation["responses"])
+                    form = operation.get("requestBody", {}).get("content", {}).get("multipart/form-data")
+                    if form:
+                        form["schema"]["additionalProperties"] = False
         return self._schema
 
     _schema: OpenAPISchema | None = None
@@ -168,6 +197,7 @@ api = RidgelineAPI(
     title="Ridgeline",
     version="1",
     description=(__doc__ or "").partition("\n\n")[2],
+    docs=Swagger(settings={"defaultModelsExpandDepth": 0}),  # operations first: the list of schemas is folded
     docs_url="/docs",
     openapi_url="/openapi.json",
     urls_namespace="api",
@@ -177,7 +207,21 @@ api = RidgelineAPI(
 )
 api.add_router("/v1", accounts_router, tags=["account"])
 api.add_router("/v1", calibration_router, tags=["calibrations"])
+api.add_router("/v1", schedule_router, tags=["schedules"])
+api.add_router("/v1", notification_router, tags=["notifications"])
 api.add_router("/v1", planner_router, tags=["plans"])
+api.add_router("/v1", recipe_router, tags=["plans"])
+api.add_router("/v1", review_router, tags=["plans"])
+api.add_router("/v1", plan_compare_router, tags=["plans"])
+api.add_router("/v1", what_if_router, tags=["plans"])
+api.add_router("/v1", shape_router, tags=["traffic"])
+api.add_router("/v1", generate_router, tags=["traffic"])
+api.add_router("/v1", traffic_import_router, tags=["traffic"])
+api.add_router("/v1", traffic_job_router, tags=["traffic"])
+api.add_router("/v1", fit_router, tags=["traffic"])
+api.add_router("/v1", verification_router, tags=["verifications"])
+api.add_router("/v1", compare_router, tags=["traffic"])
+api.add_router("/v1", accuracy_router, tags=["verifications"])
 
 
 @api.exception_handler(Exception)

@@ -10,6 +10,8 @@ from kombu.transport import TRANSPORT_ALIASES
 from config.pool_guard import PoolGuard
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+# A worker serves no URL: Django's checks would load every page and chart into it. `migrate` checks all the same.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 TRANSPORT_ALIASES["filesystem"] = "config.filesystem_broker:Transport"
 app = Celery("ridgeline")

@@ -6,17 +6,21 @@ of standard output is one JSON object, also after a failure: then it is the API'
 
 from __future__ import annotations
 
-import json
+import os
+import re
+import stat
 import sys
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from django import forms
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
+from django.core.files.uploadedfile import UploadedFile
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.http import Http404
 from django.utils.datastructures import MultiValueDict
@@ -24,6 +28,8 @@ from django.utils.datastructures import MultiValueDict
 from accounts.access import current_project
 from accounts.models import Project
 from accounts.single_user import local_user
+from calibration import strict_json
+from calibration.telling import Teller
 
 OK, BELOW, BAD_INPUT, REFUSED = 0, 1, 2, 3
 
@@ -43,7 +49,7 @@ def add_json_argument(parser: CommandParser) -> None:
 
     def error(message: str) -> Any:
         if parser.called_from_command_line and "--json" in sys.argv:
-            sys.stdout.write(json.dumps(_failure(message)) + "\n")
+            sys.stdout.write(strict_json.write(_failure(message, _usage(message))) + "\n")
             sys.stdout.flush()
         usage_error(message)
 
@@ -68,7 +74,22 @@ def failures_as_json(handle: Callable[..., None]) -> Callable[..., None]:
 
 
 def _failure(detail: str, errors: Sequence[dict[str, str]] = ()) -> dict[str, Any]:
-    return {"detail": detail, "errors": list(errors)}
+    """Every refusal names a field, or "" where no single one is to blame."""
+    return {"detail": detail, "errors": list(errors) or [{"field": "", "message": detail}]}
+
+
+def _usage(message: str) -> list[dict[str, str]]:
+    """The fields that argparse speaks of: "argument --seed: ...", "... are required: --calibration, --traffic"."""
+    one = re.match(r"argument (\S+?)(?:/\S+)*: (.*)", message)
+    if one:
+        return [{"field": _field(one[1]), "message": one[2]}]
+    several = re.match(r"the following arguments are required: (.*)", message)
+    names = several[1].split(", ") if several else []
+    return [{"field": _field(name), "message": "This is required."} for name in names]
+
+
+def _field(option: str) -> str:
+    return option.split("/")[0].lstrip("-").replace("-", "_")
 
 
 def add_owner_arguments(parser: CommandParser) -> None:
@@ -88,19 +109,49 @@ def owner_and_project(options: dict[str, Any]) -> tuple[Any, Project]:
     try:
         return user, current_project(user, options.get("project"))
     except Http404 as error:
-        raise BadInput("the user has no such project to write to") from error
+        slug = options.get("project")
+        where = f"has no project {slug!r} to write to" if slug else "may write to no project"
+        message = f"{user.get_username()} {where}"
+        raise BadInput(message, [{"field": "project" if slug else "user", "message": message}]) from error
 
 
 def uploads(**paths: str) -> MultiValueDict[str, UploadedFile[Any]]:
-    """Files of this machine, by field, as the forms take them. Raises CommandError (exit 2)."""
+    """Files of this machine, by field, as the forms take them: open, and read as far as the form reads. They close
+    with the last that holds them. Raises CommandError (exit 2)."""
     files: MultiValueDict[str, UploadedFile[Any]] = MultiValueDict()
     for field, path in paths.items():
-        try:
-            files[field] = SimpleUploadedFile(Path(path).name, Path(path).read_bytes())
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise BadInput(f"{path}: {reason}", [{"field": field, "message": reason}]) from error
+        opened, size = open_regular(path, field)
+        files[field] = UploadedFile(opened, Path(path).name, size=size)
+        weakref.finalize(files[field], opened.close)
     return files
+
+
+def open_regular(path: str, field: str) -> tuple[BinaryIO, int]:
+    """The file, open, and its size in bytes. BadInput for what cannot be read or, as a device or a pipe, has no end
+    that anybody knows."""
+    try:
+        if not stat.S_ISREG(
+            Path(path).stat().st_mode
+        ):  # before it is opened: a pipe would wait for its writer
+            raise ValueError("not a regular file")
+        opened = Path(path).open("rb")  # noqa: SIM115  # whoever asked closes it
+        return opened, os.fstat(opened.fileno()).st_size
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"{path}: {reason}", [{"field": field, "message": reason}]) from error
+
+
+def text_of(path: str, field: str, most_bytes: int = 2_000_000) -> str:
+    """A file's text, UTF-8. BadInput, also for more than `most_bytes`."""
+    opened, _ = open_regular(path, field)
+    with opened:
+        content = opened.read(most_bytes + 1)
+    try:
+        if len(content) > most_bytes:
+            raise ValueError(f"more than {most_bytes:,} bytes")
+        return content.decode("utf-8-sig")
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}", [{"field": field, "message": str(error)}]) from error
 
 
 def refuse_invalid(form: forms.BaseForm) -> None:
@@ -113,11 +164,21 @@ def refuse_invalid(form: forms.BaseForm) -> None:
         for message in (entry["message"] for entry in messages)
     ]
     lines = "\n".join(f"  {error['field'] or 'input'}: {error['message']}" for error in errors)
-    raise BadInput(f"bad input:\n{lines}", errors)
+    raise BadInput(f"these fields are not valid:\n{lines}", errors)
 
 
 def print_json(command: BaseCommand, data: dict[str, Any]) -> None:
-    command.stdout.write(json.dumps(data, allow_nan=False))
+    command.stdout.write(strict_json.write(data))
+
+
+@contextmanager
+def telling() -> Iterator[Teller]:
+    """Standard error for what a long command says meanwhile; the line of progress is taken away at the end."""
+    teller = Teller(sys.stderr)
+    try:
+        yield teller
+    finally:
+        teller.end()
 
 
 def leave(code: int) -> None:

@@ -21,7 +21,7 @@ from accounts.access import OwnedQuerySet, current_project, get_visible, get_wri
 from accounts.models import Project
 from config.errors import ApiError
 
-Slug = Annotated[str, StringConstraints(max_length=80)]
+Slug = Annotated[str, StringConstraints(max_length=80, pattern=r"^[a-zA-Z0-9_-]+$")]
 Status = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 
 
@@ -39,7 +39,7 @@ def of(form: type[forms.Form], name: str, **options: Any) -> Any:
         "maximum": getattr(field, "max_value", None),
         "maxLength": getattr(field, "max_length", None),
         "minLength": 1 if field.required and isinstance(field, forms.CharField) else None,
-        "enum": [key for key, _ in getattr(field, "choices", ())] or None,
+        "enum": [key for key, _ in getattr(field, "choices", ()) if key or not field.required] or None,
     }
     extra = {key: value for key, value in limits.items() if value is not None}
     if "default" not in options:

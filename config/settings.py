@@ -12,8 +12,10 @@ Two ways to run:
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
+import zoneinfo
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,14 @@ SECRET_KEY = _secret_key()
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", LOOPBACK_HOSTS if SINGLE_USER else [])
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
+
+# Networks that may be asked (webhooks, endpoints to verify) although their addresses are not public.
+OUTBOUND_NETWORKS = env_list("OUTBOUND_NETWORKS", [])
+for _network in OUTBOUND_NETWORKS:
+    try:
+        ipaddress.ip_network(_network)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"OUTBOUND_NETWORKS: {error}") from error
 
 if SINGLE_USER and not set(ALLOWED_HOSTS) <= set(LOOPBACK_HOSTS):
     raise ImproperlyConfigured("single-user mode needs no login, so ALLOWED_HOSTS may name loopback only")
@@ -195,6 +205,10 @@ LOGOUT_REDIRECT_URL = "accounts:sign_in"
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = env_str("TIME_ZONE", "UTC")
+try:
+    zoneinfo.ZoneInfo(TIME_ZONE)
+except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
+    raise ImproperlyConfigured(f"TIME_ZONE must be like Europe/Berlin, not {TIME_ZONE!r}") from error
 USE_I18N = False
 USE_TZ = True
 
@@ -236,10 +250,38 @@ MAX_UPLOAD_BYTES = env_int("MAX_UPLOAD_BYTES", 200 * 1024 * 1024)
 MAX_UNPACKED_BYTES = env_int("MAX_UNPACKED_BYTES", 512 * 1024 * 1024)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+# Larger ones stand on disk while they arrive: in the data directory, where the sweep finds what was interrupted.
+FILE_UPLOAD_TEMP_DIR = _folder(DATA_DIR / "incoming")
+# What is done while somebody waits, so that one request costs a CPU-second at most; the rest is a worker's. A trace
+# up to this size, unpacked (the slowest formats take 0.11 s a megabyte); making traffic that is foreseen to take so
+# long (planner/traffic/cost.py); fitting to so many requests (20,000 take 0.85 s).
+IMMEDIATE_IMPORT_BYTES = 8 * 1024 * 1024
+IMMEDIATE_TRAFFIC_S = 1.0
+IMMEDIATE_FIT_REQUESTS = 20_000
 
 # Measuring. The KV pool on a CPU is a setting: this share of the free memory, really allocated.
 CPU_KV_FRACTION = 0.25
+MEASURE_SURROUNDINGS = env_bool("MEASURE_SURROUNDINGS", True)  # KV pool by token budget, and KV transfers
+# What the accuracy page shows beside the replays here; written by manage.py reference_results.
+REFERENCE_RESULTS = BASE_DIR / "docs" / "reference-results.json"
+# Where users' browsers find this server, for links in notifications; empty: they carry the path only.
+PUBLIC_URL = env_str("PUBLIC_URL")
+# Mail: without a server, messages are written into the default worker's log.
+EMAIL_HOST = env_str("EMAIL_HOST")
+EMAIL_PORT = env_int("EMAIL_PORT", 587)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = env_str("EMAIL_HOST_USER"), env_str("EMAIL_HOST_PASSWORD")
+EMAIL_USE_TLS = env_bool("EMAIL_USE_TLS", True)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env_str("DEFAULT_FROM_EMAIL", "ridgeline@localhost")
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'console'}.EmailBackend"
+# A calibration that was neither measured nor found unchanged for so long is shown as ageing.
+CALIBRATION_FRESH_DAYS = env_int("CALIBRATION_FRESH_DAYS", 30)
 RATE_LIMITS_ENABLED = env_bool("RATE_LIMITS", not SINGLE_USER)
+
+# Planning. A plan's own process works on it with so many threads, and so many helpers are sent for: as many as there
+# are other processes on queue `default`, over all machines. Two processes with half of the cores each by default.
+PLAN_HELPERS = env_int("PLAN_HELPERS", 1)
+PLAN_THREADS = env_int("PLAN_THREADS", max(1, (os.cpu_count() or 1) // 2))
 
 # Celery: JSON only, one message at a time, acknowledged when done; our own rows decide what runs.
 REDIS_URL = env_str("REDIS_URL")
@@ -258,7 +300,9 @@ CELERY_TIMEZONE = "UTC"
 DEVICE_QUEUE = "device"
 CELERY_TASK_ROUTES = {
     "calibration.tasks.run_calibration": {"queue": DEVICE_QUEUE},
+    "calibration.tasks.run_drift_check": {"queue": DEVICE_QUEUE},
     "calibration.tasks.announce_devices": {"queue": DEVICE_QUEUE},
+    "planner.tasks.run_verification": {"queue": DEVICE_QUEUE},
 }
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
@@ -268,7 +312,25 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 10.0,
         "options": {"expires": 9},
     },
+    "sweep-schedules": {
+        "task": "calibration.tasks.sweep_schedules",
+        "schedule": 10.0,
+        "options": {"expires": 9},
+    },
+    "sweep-notifications": {
+        "task": "calibration.tasks.sweep_notifications",
+        "schedule": 10.0,
+        "options": {"expires": 9},
+    },
+    "sweep-imports": {"task": "planner.tasks.sweep_imports", "schedule": 10.0, "options": {"expires": 9}},
+    "sweep-traffic": {"task": "planner.tasks.sweep_traffic", "schedule": 10.0, "options": {"expires": 9}},
     "sweep-plans": {"task": "planner.tasks.sweep_plans", "schedule": 10.0, "options": {"expires": 9}},
+    "sweep-reviews": {"task": "planner.tasks.sweep_reviews", "schedule": 10.0, "options": {"expires": 9}},
+    "sweep-verifications": {
+        "task": "planner.tasks.sweep_verifications",
+        "schedule": 10.0,
+        "options": {"expires": 9},
+    },
 }
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL
@@ -289,11 +351,16 @@ else:
         "polling_interval": 0.1,
     }
 
+LOG_LEVEL = env_str("LOG_LEVEL", "INFO").upper()
+if LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+    raise ImproperlyConfigured(
+        f"LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL, not {LOG_LEVEL!r}"
+    )
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["console"], "level": env_str("LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["console"], "level": LOG_LEVEL},
 }
 NINJA_PAGINATION_MAX_LIMIT = 200

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from django.conf import settings
+
 from config.supervisor import Service, Supervisor, stopping_signals
 
 PORTS_TRIED = 20
@@ -56,8 +58,8 @@ class Tree:
 
 def worker_argv(queue: str, *options: str) -> tuple[str, ...]:
     return (
-        sys.executable, "-m", "celery", "-A", "config", "worker", "-Q", queue, "-n", f"{queue}@%h", "-l", "INFO",
-        "--without-gossip", "--without-mingle", *options,
+        sys.executable, "-m", "celery", "-A", "config", "worker", "-Q", queue, "-n", f"{queue}@%h",
+        "-l", settings.LOG_LEVEL, "--without-gossip", "--without-mingle", *options,
     )  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def services(listen_fd: int, default_processes: int = 2) -> list[Service]:
         "--worker-class", "gthread", "--workers", "1", "--threads", "8", "--timeout", "120",
         "--graceful-timeout", "3", "--no-control-socket",
     )  # fmt: skip
-    beat = (sys.executable, "-m", "celery", "-A", "config", "beat", "-l", "INFO", "--pidfile=")
+    beat = (sys.executable, "-m", "celery", "-A", "config", "beat", "-l", settings.LOG_LEVEL, "--pidfile=")
     return [
         Service("web", web, pass_fds=(listen_fd,)),
         Service("device", worker_argv("device", "-c", "1", "--max-tasks-per-child=1")),

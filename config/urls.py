@@ -12,6 +12,7 @@ urlpatterns = [
     path("", home, name="home"),
     path("healthz", health, name="health"),
     path("calibrations/", include("calibration.urls")),
+    path("notifications/", include("calibration.notification_urls")),
     path("", include("planner.urls")),
     path("accounts/", include("accounts.urls")),
     path("api/", api.urls()),
