@@ -4,6 +4,7 @@ const DASH = { solid: "", longdash: "9 4", dashdot: "6 3 1 3", longdashdot: "10 
 const SHAPE = {
   circle: "M13 6a3.5 3.5 0 1 1-7 0a3.5 3.5 0 1 1 7 0z", square: "M6 2.5h7v7h-7z", "triangle-up": "M9.5 2l4.2 7.4h-8.4z",
   cross: "M8.3 2h2.4v2.8h2.8v2.4h-2.8v2.8h-2.4v-2.8h-2.8v-2.4h2.8z", diamond: "M9.5 1.6l4.2 4.4l-4.2 4.4l-4.2-4.4z",
+  "line-ns": "M9.5 0.5v11",
   "x-thin": "M6.2 2.7l6.6 6.6m0-6.6l-6.6 6.6", star: "M9.5 1.5l1.3 3 3.2.3-2.4 2.1.7 3.2-2.8-1.7-2.8 1.7.7-3.2-2.4-2.1 3.2-.3z",
 };
 

@@ -1,3 +1,8 @@
+// What cannot be taken back is asked about first, in the button's own words (without scripts it is done at once).
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.ask;
+  if (question && !window.confirm(question)) event.stopImmediatePropagation(), event.preventDefault();
+});
 // A form is sent once: a second click while the first answer is on its way would start the same job twice.
 const AGAIN_MS = 5000; // an answer that never came must not lock the form
 const sentAt = new WeakMap();
