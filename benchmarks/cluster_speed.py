@@ -2,8 +2,9 @@
 
 The 100,000 chat requests and the fitted step-time model of `kernel_speed`, on two prefill and two decode replicas for
 every hand-off, over cards of 50 GB/s with the published shape of a measured table; the same in a closed loop, with a
-decode pool that is too small, and with local prefills; and four aggregated replicas behind both routers. The last
-line is one JSON object.
+decode pool that is too small, and with local prefills; and four aggregated replicas behind every router. Those named
+"cached" have prompts of which two thirds begin like others, in 400 families of up to 512 tokens. The last line is one
+JSON object.
 
     python -m benchmarks.cluster_speed [--requests 100000] [--repeats 3] [--only words]
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from calibration.transfer import TransferTable
 from planner.simulation.cluster.deployment import (
     AFTER_PREFILL,
     LEAST_TOKENS,
+    PREFIX_AWARE,
     PULL,
     PUSH_CHUNKS,
     Aggregated,
@@ -30,11 +33,14 @@ from planner.simulation.cluster.deployment import (
     Disaggregated,
     HandOff,
     Network,
+    PrefixPool,
     pool,
 )
 from planner.simulation.cluster.outcome import ClusterOutcome
 from planner.simulation.kernel import cluster
 from planner.simulation.knobs import VllmKnobs
+from planner.simulation.prefix import PrefixBlocks, blocks_of
+from planner.traffic.model import PrefixHashes
 
 RATE_PER_S = 32.0
 KV_BYTES_PER_TOKEN = 131_072.0  # an 8B model with 8 KV heads
@@ -50,8 +56,24 @@ def chat(requests: int) -> Load:
     return arrival_s - arrival_s[0], prompts, cut_lognormal(rng, 200, 0.7, 1024, requests)
 
 
+def families(prompts: np.ndarray) -> PrefixBlocks:
+    """Two thirds of the prompts begin with up to 8 blocks of 64 tokens of one of 400 families, by Zipf's law."""
+    rng = np.random.default_rng(SEED)
+    count = len(prompts)
+    family = np.minimum(rng.zipf(1.2, count), 400)
+    blocks = -(-prompts // 64)
+    alike = np.where(rng.random(count) < 2 / 3, np.minimum(blocks, 2 + family % 7), 0)
+    offsets = np.concatenate([[0], np.cumsum(blocks)])
+    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], blocks)
+    own = (1 << 40) + np.arange(offsets[-1])
+    shared = np.repeat(family, blocks) * 1_000 + position
+    flat = np.where(position < np.repeat(alike, blocks), shared, own).astype(np.uint64)
+    return blocks_of(PrefixHashes(flat, offsets, 64), prompts, 16)
+
+
 def deployments(model: StepTimeArrays) -> dict[str, tuple[Deployment, dict[str, Any]]]:
     knobs, small = VllmKnobs(8192, 256, num_blocks=30_000), VllmKnobs(8192, 256, num_blocks=2_300)
+    caching = replace(knobs, prefix_caching=True)
     network = Network.cards(TransferTable.measured(SIZES, SECONDS))
     prefill, decode = pool(2, knobs, model), pool(2, knobs, model)
 
@@ -76,6 +98,21 @@ def deployments(model: StepTimeArrays) -> dict[str, tuple[Deployment, dict[str, 
             ),
             {"rate": 4.0},
         ),
+        "pull, cached": (
+            Disaggregated(
+                pool(2, caching, model), pool(2, caching, model), HandOff(PULL, KV_BYTES_PER_TOKEN), network
+            ),
+            {"cached": True},
+        ),
+        "four replicas, cached, prefix aware, pool": (
+            Aggregated(
+                pool(4, caching, model),
+                PREFIX_AWARE,
+                prefix_pool=PrefixPool(network.table, 50e9, KV_BYTES_PER_TOKEN, blocks=200_000),
+            ),
+            {"cached": True},
+        ),
+        "pull, early rejection": (split(PULL), {"ttft_limit_s": 0.5}),
         "four replicas, round robin": (Aggregated(pool(4, knobs, model)), {}),
         "four replicas, least tokens": (Aggregated(pool(4, knobs, model), LEAST_TOKENS), {}),
     }
@@ -86,6 +123,8 @@ def measure(
 ) -> dict[str, float]:
     """Best of `repeats`: the machine may be shared, and nothing makes a run faster than it is."""
     rate = settings.pop("rate", 1.0)
+    if settings.pop("cached", False):
+        settings["prefix"] = families(load[1])
     seconds = []
     for _ in range(repeats):
         start = time.process_time()

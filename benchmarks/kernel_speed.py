@@ -28,6 +28,7 @@ from planner.simulation.knobs import (
     PrefillFirstKnobs,
     SarathiKnobs,
     SglangKnobs,
+    SpeculativeConfig,
     TrtLlmKnobs,
     VllmKnobs,
 )
@@ -96,6 +97,13 @@ def made_up_s(shape: StepShape) -> float:
     return 2e-3 + (weights_s**4 + matmul_s**4) ** 0.25 + 2e-6 * rows + attention_s
 
 
+def speculative(*, async_scheduling: bool) -> VllmKnobs:
+    config = SpeculativeConfig(4, 0.7)
+    return VllmKnobs(
+        8192, 256, num_blocks=30_000, async_scheduling=async_scheduling, speculative_config=config
+    )
+
+
 def measure(name: str, load: Load, knobs: Knobs, repeats: int, model: StepTimeArrays) -> dict[str, float]:
     """Best of `repeats`: the machine may be shared, and nothing makes a run faster than it is."""
     seconds = []
@@ -150,6 +158,8 @@ def main() -> None:
         "chat, prefix cache": (load, VllmKnobs(8192, 256, num_blocks=30_000, prefix_caching=True)),
         "chat, prefix cache, preempting": (load, VllmKnobs(8192, 256, num_blocks=2_000, prefix_caching=True)),
         "long outputs": (long, VllmKnobs(8192, 256, num_blocks=200_000)),
+        "chat, speculative": (load, speculative(async_scheduling=True)),
+        "chat, speculative, synchronous": (load, speculative(async_scheduling=False)),
         "chat, sglang": (load, SglangKnobs(8192, 256, 480_000)),
         "chat, sglang mixed": (load, SglangKnobs(8192, 256, 480_000, enable_mixed_chunk=True)),
         "chat, sglang short of pages": (load, SglangKnobs(8192, 256, 36_800, init_new_token_ratio=0.1)),
