@@ -16,7 +16,7 @@ from accounts import tokens
 from accounts.models import ApiToken, Membership, Project
 from calibration.architecture import PRESETS
 from calibration.models import Calibration
-from planner.models import Plan, TrafficSet
+from planner.models import Plan, TrafficSet, Verification
 
 if TYPE_CHECKING:
     from calibration.steptime import StepSample
@@ -30,7 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Files that wait for processes of their own come first: they take minutes with few tests, and whoever of the
+    # test processes took them last would keep the others waiting at the end.
+    waiting = {item.path for item in items if "worker" in item.keywords}
+    items.sort(key=lambda item: item.path not in waiting)
     if config.getoption("--run-slow"):
         return
     skip = pytest.mark.skip(reason="slow: make test-all runs it")
@@ -47,6 +52,12 @@ def reference_data() -> Path:
     if not folder.is_dir():
         pytest.skip("reference data not found: set REFERENCE_DATA")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits_for_a_compiler(monkeypatch) -> None:
+    """The web server waits for a process that compiles all kernels. Here this process compiles what a test needs."""
+    monkeypatch.setattr("planner.what_if_subject.await_compiled", lambda *_: None)
 
 
 # People: a project with its owner, a member and a viewer, and somebody from elsewhere ---------------------------
@@ -228,6 +239,32 @@ def finished_plan(project, owner, published, traffic, plan_result) -> Plan:
         project=project, owner=owner, name="finished", calibration=published, traffic=traffic,
         objectives=["ttft:p50:1", "itl:p50:0.05"], space=plan_result["inputs"]["space"], status=Plan.DONE,
         result=plan_result, feasible=verdict["feasible"], sentence=verdict["sentence"],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def verification_result() -> dict[str, Any]:
+    """A report on a device that takes as long as was predicted."""
+    from planner.simulation import kernel
+    from planner.verification.loop import replay
+    from planner.verification.report import compare
+    from planner.verification_results import result_of
+    from tests.planner.verification.device import KNOBS, LAW, STEPS, Device, some_requests
+
+    requests = some_requests(60)
+    predicted = kernel.simulate(
+        requests.arrival_s, requests.prompt_tokens, requests.output_tokens, None, KNOBS, LAW
+    )
+    replays = [replay(Device(noise=0.01), requests, KNOBS, LAW)]
+    return result_of(compare(predicted, [], replays, STEPS, "cpu"), 0, 60, predicted, replays, STEPS)
+
+
+@pytest.fixture
+def verification(project, owner, finished_plan, verification_result) -> Verification:
+    return Verification.objects.create(
+        project=project, owner=owner, name="Replay of finished", plan=finished_plan, requests=60,
+        status=Verification.DONE, result=verification_result, holds=True,
+        sentence=verification_result["sentence"],
     )  # fmt: skip
 
 

@@ -20,9 +20,14 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver
 
 from accounts import tokens
-from accounts.models import ApiToken
+from accounts.models import ApiToken, Project
+from calibration import drift_checks, schedules
+from calibration.models import Calibration, Channel, DriftCheck, Schedule
 from config.api import api
+from planner import import_work, traffic_work, uploads
 from planner.charts import TRAFFIC_FIGURES
+from planner.models import TrafficJob
+from planner.traffic import PRESETS
 
 pytestmark = pytest.mark.django_db
 ROLES = ("owner", "member", "viewer", "outsider", "nobody")
@@ -59,22 +64,64 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "calibrations/new": {"GET": CREATE, "POST": CREATE},
     "calibrations/preview": {"POST": PEOPLE},
     "calibrations/import": {"GET": CREATE, "POST": CREATE},
+    "calibrations/import/bundled": {"POST": CREATE},
     "calibrations/<uuid:pk>/": {"GET": READ},
     "calibrations/<uuid:pk>/status": {"GET": READ},
     "calibrations/<uuid:pk>/cancel": {"POST": WRITE},
     "calibrations/<uuid:pk>/rerun": {"POST": WRITE},
+    "calibrations/<uuid:pk>/links": {"POST": WRITE},
     "calibrations/<uuid:pk>/figures/<slug:name>.json": {"GET": READ},
     "calibrations/<uuid:pk>/samples.csv": {"GET": READ},
     "calibrations/<uuid:pk>/document.json": {"GET": READ},
+    "calibrations/<uuid:pk>/drift": {"GET": READ, "POST": WRITE},
+    "calibrations/<uuid:pk>/drift.json": {"GET": READ},
+    "calibrations/schedules/": {"GET": PEOPLE},
+    "calibrations/schedules/new": {"GET": CREATE, "POST": ASK},
+    "calibrations/schedules/<uuid:pk>/": {"GET": READ},
+    "calibrations/schedules/<uuid:pk>/edit": {"GET": WRITE, "POST": WRITE},
+    "calibrations/schedules/<uuid:pk>/delete": {"POST": WRITE},
+    "calibrations/schedules/<uuid:pk>/run": {"POST": WRITE},
+    "calibrations/checks/<uuid:pk>/": {"GET": READ},
+    "calibrations/checks/<uuid:pk>/status": {"GET": READ},
+    "calibrations/checks/<uuid:pk>/cancel": {"POST": WRITE},
+    "calibrations/checks/<uuid:pk>/rerun": {"POST": WRITE},
+    "notifications/": {"GET": PEOPLE, "POST": PEOPLE},
+    "notifications/<uuid:pk>/": {"GET": OWN, "POST": OWN},
+    "notifications/<uuid:pk>/delete": {"POST": OWN},
+    "notifications/<uuid:pk>/rotate": {"POST": OWN},
+    "notifications/<uuid:pk>/test": {"POST": OWN},
     "traffic/": {"GET": PEOPLE},
     "traffic/new": {"GET": CREATE, "POST": CREATE},
+    "traffic/uploads/<uuid:pk>/": {"GET": OWN, "POST": OWN},
+    "traffic/uploads/<uuid:pk>/preview": {"POST": OWN},
+    "traffic/uploads/<uuid:pk>/delete": {"POST": OWN},
+    "traffic/uploads/<uuid:pk>/file": {"GET": OWN},
+    "traffic/imports/<uuid:pk>/": {"GET": READ},
+    "traffic/imports/<uuid:pk>/status": {"GET": READ},
+    "traffic/imports/<uuid:pk>/cancel": {"POST": WRITE},
+    "traffic/imports/<uuid:pk>/rerun": {"POST": WRITE},
+    "traffic/jobs/<uuid:pk>/": {"GET": READ},
+    "traffic/jobs/<uuid:pk>/status": {"GET": READ},
+    "traffic/jobs/<uuid:pk>/cancel": {"POST": WRITE},
+    "traffic/jobs/<uuid:pk>/rerun": {"POST": WRITE},
     "traffic/synthesise": {"GET": CREATE, "POST": CREATE},
     "traffic/<uuid:pk>/": {"GET": READ},
     "traffic/<uuid:pk>/figures/<slug:name>.json": {"GET": READ},
     "traffic/<uuid:pk>/requests.csv": {"GET": READ},
+    "traffic/model": {"GET": CREATE, "POST": CREATE},
+    "traffic/model/preview": {"POST": CREATE},
+    "traffic/<uuid:pk>/fit": {"GET": READ, "POST": WRITE},
+    "traffic/<uuid:pk>/fit/figures/<slug:name>.json": {"GET": READ},
+    "traffic/<uuid:pk>/compare": {"GET": READ},
+    "traffic/<uuid:pk>/compare/<uuid:other>/figures/<slug:name>.json": {"GET": READ},
+    "traffic/<uuid:pk>/shape": {"GET": WRITE, "POST": WRITE},
+    "traffic/<uuid:pk>/shape/preview": {"POST": WRITE},
+    "accuracy/": {"GET": PEOPLE},
     "plans/": {"GET": PEOPLE},
     "plans/new": {"GET": CREATE, "POST": ASK},
     "plans/preview": {"POST": PEOPLE},
+    "plans/compare": {"GET": PEOPLE},  # without plans: 422 for everybody
+    "plans/compare/figures/<slug:name>.json": {"GET": PEOPLE},
     "plans/<uuid:pk>/": {"GET": READ},
     "plans/<uuid:pk>/status": {"GET": READ},
     "plans/<uuid:pk>/cancel": {"POST": WRITE},
@@ -82,6 +129,24 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "plans/<uuid:pk>/figures/<slug:name>.json": {"GET": READ},
     "plans/<uuid:pk>/candidates.csv": {"GET": READ},
     "plans/<uuid:pk>/result.json": {"GET": READ},
+    "plans/<uuid:pk>/what-if": {"GET": READ, "POST": READ},
+    "plans/<uuid:pk>/what-if/move": {"POST": READ},
+    "plans/<uuid:pk>/what-if/neighbours": {"POST": READ},
+    "plans/<uuid:pk>/what-if/save": {"POST": WRITE},
+    "plans/<uuid:pk>/verify": {"POST": WRITE},
+    "plans/<uuid:pk>/verify-endpoint": {"POST": WRITE},
+    "plans/<uuid:pk>/follow": {"POST": WRITE},
+    "plans/<uuid:pk>/replan": {"POST": WRITE},
+    "plans/<uuid:pk>/mixed-load": {"POST": WRITE},
+    "verifications/<uuid:pk>/": {"GET": READ},
+    "verifications/<uuid:pk>/status": {"GET": READ},
+    "verifications/<uuid:pk>/cancel": {"POST": WRITE},
+    "verifications/<uuid:pk>/rerun": {"POST": WRITE},
+    "verifications/<uuid:pk>/figures/<slug:name>.json": {"GET": READ},
+    "verifications/<uuid:pk>/widen": {"POST": WRITE},
+    "verifications/<uuid:pk>/measure": {"POST": WRITE},
+    "plans/<uuid:pk>/recipes/<slug:target>/": {"GET": READ},
+    "plans/<uuid:pk>/recipes/<slug:target>.zip": {"GET": READ},
     "api/": {"GET": NOTHING},
     "api/docs": {"GET": PUBLIC},
     "api/openapi.json": {"GET": PUBLIC},
@@ -96,23 +161,71 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "list_calibrations": PEOPLE,
     "start_calibration": CREATE,
     "import_steps": CREATE,
+    "import_vllm_log": CREATE,
+    "import_curves": CREATE,
     "import_document": CREATE,
+    "list_bundled_calibrations": PEOPLE,
+    "import_bundled": CREATE,
     "get_calibration": READ,
     "cancel_calibration": WRITE,
     "rerun_calibration": WRITE,
+    "add_link": WRITE,
     "list_samples": READ,
     "get_document": READ,
+    "list_schedules": PEOPLE,
+    "create_schedule": ASK,
+    "get_schedule": READ,
+    "edit_schedule": WRITE,
+    "delete_schedule": WRITE,
+    "run_schedule": WRITE,
+    "list_schedule_runs": READ,
+    "start_drift_check": WRITE,
+    "list_drift_checks": READ,
+    "get_drift_check": READ,
+    "cancel_drift_check": WRITE,
+    "list_channels": PEOPLE,
+    "create_channel": PEOPLE,
+    "get_channel": OWN,
+    "delete_channel": OWN,
+    "list_deliveries": OWN,
+    "test_channel": OWN,
     "list_traffic": PEOPLE,
     "upload_traffic": CREATE,
+    "inspect_traffic": CREATE,
+    "get_import": READ,
+    "cancel_import": WRITE,
     "synthesise_traffic": CREATE,
     "list_traffic_presets": PEOPLE,
+    "generate_traffic": CREATE,
+    "fit_traffic": READ,
+    "start_fit": WRITE,
+    "get_traffic_job": READ,
+    "cancel_traffic_job": WRITE,
     "get_traffic": READ,
+    "shape_traffic": WRITE,
+    "compare_traffic": READ,
+    "get_accuracy": PEOPLE,
     "list_plans": PEOPLE,
     "start_plan": ASK,
     "get_plan": READ,
     "cancel_plan": WRITE,
     "rerun_plan": WRITE,
     "list_candidates": READ,
+    "what_if": READ,
+    "compare_plans": READ,
+    "get_recipe": READ,
+    "get_staleness": READ,
+    "follow_plan": WRITE,
+    "replan": WRITE,
+    "start_verification": WRITE,
+    "verify_endpoint": WRITE,
+    "start_mixed_load": WRITE,
+    "list_verifications": PEOPLE,
+    "get_verification": READ,
+    "cancel_verification": WRITE,
+    "rerun_verification": WRITE,
+    "widen_plan": WRITE,
+    "measure_points": WRITE,
 }
 
 
@@ -136,18 +249,56 @@ def operations() -> dict[str, tuple[str, str]]:
 
 
 @pytest.fixture
-def things(project, owner, member, viewer, outsider, finished_plan, no_broker) -> dict[str, Any]:
+def things(
+    project, owner, member, viewer, outsider, finished_plan, verification, no_broker, settings, tmp_path
+) -> dict[str, Any]:
     """The project's objects, under names that nothing else has."""
     calibration, traffic = finished_plan.calibration, finished_plan.traffic
     for row in (calibration, traffic, finished_plan):
         row.name = f"kestrel {row._meta.model_name}"
         row.save(update_fields=["name"])
+    schedule, check = kept_true(project, owner, calibration)
+    channel = Channel.objects.create(
+        project=project, owner=owner, kind="email", target="kestrel@ridge.example", events=["drift"]
+    )
     token, _ = tokens.issue(owner, "kestrel token", ApiToken.READ, None)
+    settings.DATA_DIR = tmp_path  # where held files stand
+    held = uploads.hold(project, owner, SimpleUploadedFile("kestrel.csv", b"a;b\n1;2\n"), "kestrel.csv")
+    reading = import_work.start_import(held, owner, "kestrel import", {}, keep=False)
+    making = traffic_work.start(
+        TrafficJob.FIT, project, owner, "kestrel job", {"arrivals": "", "lengths": ""}, parent=traffic
+    )
+    verification.name = "kestrel verification"
+    verification.save(update_fields=["name"])
     return {
         "calibrations": calibration.pk, "plans": finished_plan.pk, "traffic": traffic.pk, "tokens": token.pk,
+        "other": traffic.pk,
         "members": project.memberships.get(user=member).pk, "slug": project.slug,
         "calibrations figure": "prefill", "plans figure": "trade", "traffic figure": next(iter(TRAFFIC_FIGURES)),
+        "uploads": held.pk, "imports": reading.pk, "jobs": making.pk,
+        "notifications": channel.pk, "channels": channel.pk,
+        "schedules": schedule.pk, "checks": check.pk, "drift-checks": check.pk,
+        "target": "vllm", "verifications": verification.pk, "verifications figure": "ttft",
     }  # fmt: skip
+
+
+def kept_true(project: Project, owner: Any, calibration: Calibration) -> tuple[Schedule, DriftCheck]:
+    """A schedule of the calibration, and a check that it started."""
+    calibration.environment = {"dtype": "float32"}
+    calibration.save(update_fields=["environment"])
+    asked = schedules.ScheduleRequest(
+        "kestrel schedule",
+        calibration,
+        "check",
+        3600,
+        "",
+        "UTC",
+        None,
+        enabled=True,
+        recalibrate_on_drift=True,
+    )
+    check = drift_checks.start(calibration, owner)
+    return schedules.create(project, owner, asked), check
 
 
 @pytest.fixture
@@ -178,7 +329,11 @@ def form_of(route: str, things: dict[str, Any]) -> dict[str, Any]:
     question = {
         "calibration": str(things["calibrations"]), "traffic": str(things["traffic"]), "objectives": "ttft:p95:1",
     }  # fmt: skip
-    forms = {"accounts/use-project": {"project": "ridge"}, "plans/new": question, "plans/preview": question}
+    schedule = {"calibration": str(things["calibrations"]), "action": "check", "every": "2", "unit": "hours"}
+    forms = {
+        "accounts/use-project": {"project": "ridge"}, "plans/new": question, "plans/preview": question,
+        "calibrations/schedules/new": schedule, "calibrations/schedules/<uuid:pk>/edit": schedule,
+    }  # fmt: skip
     return forms.get(route, {})
 
 
@@ -196,7 +351,10 @@ def check(answer: Any, expected: str, role: str, things: dict[str, Any], sent: d
         body = b"".join(answer) if answer.streaming else answer.content
         secrets = [
             "kestrel",
-            *(str(things[kind]) for kind in ("calibrations", "plans", "traffic")),
+            *(
+                str(things[kind])
+                for kind in ("calibrations", "plans", "traffic", "uploads", "imports", "jobs")
+            ),
         ]
         assert not [word for word in secrets if word.encode() in body and word not in sent.values()]
 
@@ -257,10 +415,22 @@ def body_of(name: str, things: dict[str, Any]) -> dict[str, Any]:
     file = SimpleUploadedFile("file.csv", b"not a trace")
     return {
         "start_plan": form_of("plans/new", things) | {"objectives": ["ttft:p95:1"]},
+        "create_schedule": {"calibration": str(things["calibrations"]), "every": 2},
+        "create_channel": {"kind": "email", "target": "a@b.example"},
+        "follow_plan": {"replan_when_stale": True},
+        "edit_schedule": {"calibration": str(things["calibrations"]), "every": 3},
         "import_steps": {"file": file, "device": "x", "kv_tokens": "4096"},
+        "import_vllm_log": {"file": file, "device": "x"},
+        "import_curves": {"file": file, "device": "x"},
         "import_document": {"file": file},
+        "import_bundled": {"name": "h200/llama-8b"},
         "upload_traffic": {"file": file},
+        "inspect_traffic": {"file": file},
         "synthesise_traffic": {"preset": "demo"},
+        "generate_traffic": {"model": PRESETS["demo"].model().to_dict(), "requests": 20},
+        "shape_traffic": {"operations": [{"op": "repeat", "times": 2}]},
+        "verify_endpoint": {"base_url": "http://10.0.0.1", "model": "x"},
+        "add_link": {"gigabytes_per_s": 10.0, "latency_us": 5.0, "uncertainty_percent": 10.0},
     }.get(name, {})  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import plotly
 import pytest
 from django.contrib.staticfiles import finders
+from plotly.validator_cache import ValidatorCache
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 VENDOR = REPOSITORY / "static" / "vendor"
@@ -71,3 +72,31 @@ def test_every_post_form_carries_a_csrf_token() -> None:
     for path in TEMPLATES:
         forms = re.findall(r"<form[^>]*method=\"post\".*?</form>", path.read_text(), re.DOTALL)
         assert all("{% csrf_token %}" in form for form in forms), path
+
+
+def test_the_legend_draws_every_symbol_that_a_figure_has() -> None:
+    """What it does not know it shows as a circle, which the chart then has nowhere."""
+    known = set(ValidatorCache.get_validator("scatter.marker", "symbol").values)
+    sources = [*(REPOSITORY / "planner" / "charts").glob("*.py"), REPOSITORY / "calibration" / "charts.py"]
+    used = {
+        word for path in sources for word in re.findall(r'"([a-z-]+)"', path.read_text()) if word in known
+    }
+    used.discard("x")  # the axis
+    assert "circle" in used
+    shapes = (
+        (REPOSITORY / "static" / "js" / "legend.js")
+        .read_text()
+        .partition("const SHAPE = {")[2]
+        .partition("};")[0]
+    )
+    drawn = set(re.findall(r'"?([a-z-]+)"?: "M', shapes))
+    assert {symbol.replace("-open", "") for symbol in used} <= drawn
+
+
+@pytest.mark.parametrize("name", ["_answer.html", "_alternatives.html"])
+def test_cells_that_stand_one_under_the_other_on_a_phone_say_what_they_are(name) -> None:
+    source = (REPOSITORY / "templates" / "planner" / name).read_text()
+    stacked = source.partition('class="table-scroll stacked"')[2].partition("</table>")[0]
+    cells = re.findall(r"<td[^>]*>", stacked)
+    assert cells
+    assert all("data-label=" in cell for cell in cells)

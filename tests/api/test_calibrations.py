@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -238,3 +240,64 @@ def test_a_calibration_travels_as_a_document(api, calibration):
     assert samples[0] == samples[1]
     Calibration.objects.update(status=Calibration.RUNNING)
     assert api.get(f"{URL}/{calibration.pk}/document").status_code == 409
+
+
+def vllm_log(**options) -> str:
+    path = Path(__file__).parents[1] / "calibration" / "sources" / "vllm_server.py"
+    spec = importlib.util.spec_from_file_location("vllm_server", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.serve(**options).text
+
+
+def test_a_log_of_vllm_becomes_a_calibration_that_says_what_it_lacks(api):
+    text = vllm_log(requests=40, version="0.27.1")
+    data = {"model": "llama-3.1-8b", "device": "H200"}
+    answer = api.post(
+        f"{URL}/import-vllm-log", {"file": SimpleUploadedFile("vllm.log", text.encode()), **data}
+    )
+    assert answer.status_code == 202, answer.content
+    body = answer.json()
+    assert body["kv_tokens"] == 60_000
+    assert body["facts"]["engine"] | {"mixed_attention": None} == {
+        "name": "vllm", "version": "0.27.1", "source": "iteration log", "mixed_attention": None,
+    }  # fmt: skip
+    assert body["provenance"]["iterations"]["context_doubt"]["largest"] <= 0.25
+    assert "does not say how long contexts are" in body["provenance"]["iterations"]["remarks"][0]
+    lines = text.split("\n")
+    bad = "\n".join([*lines[:6], lines[6].replace("context", "ctx"), *lines[7:]])
+    refused = api.post(
+        f"{URL}/import-vllm-log", {"file": SimpleUploadedFile("vllm.log", bad.encode()), **data}
+    )
+    assert errors(refused)["file"].startswith("line 7: ")
+    headless = "\n".join(line for line in lines if "cache size" not in line and "% " not in line)
+    assert (
+        "GPU KV cache size"
+        in errors(
+            api.post(
+                f"{URL}/import-vllm-log", {"file": SimpleUploadedFile("v.log", headless.encode()), **data}
+            )
+        )["kv_tokens"]
+    )
+
+
+def test_a_pool_too_small_for_a_fit_is_an_error_beside_it(api):
+    rows = "".join(f"0,0,{b},{c},5.0\n" for b in (2, 4, 8) for c in (100, 300, 900))
+    answer = upload(api, csv=STEPS.partition("\n")[0] + "\n" + rows, kv_tokens="250")
+    assert "Only 1 of the file's 9 different steps fit" in errors(answer)["kv_tokens"]
+
+
+def test_a_link_between_hosts_is_kept_with_its_doubt(api):
+    with_rows = "".join(f"0,0,{b},{c},5.0\n" for b in (2, 4, 8) for c in (100, 300, 900))
+    pk = upload(api, csv=STEPS.partition("\n")[0] + "\n" + with_rows).json()["id"]
+    link = {"gigabytes_per_s": 12.5, "latency_us": 20.0, "uncertainty_percent": 20.0, "label": "RoCE"}
+    answer = post(api, f"{URL}/{pk}/links", link)
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["facts"]["transfers"] == [
+        {"size_bytes": [1.0], "latency_s": [20e-6], "bytes_per_s": [12.5e9], "label": "entered: RoCE",
+         "uncertainty": 0.2, "entered": True}
+    ]  # fmt: skip
+    bad = errors(post(api, f"{URL}/{pk}/links", link | {"gigabytes_per_s": 0.0, "uncertainty_percent": -1.0}))
+    assert set(bad) == {"gigabytes_per_s", "uncertainty_percent"}
+    Calibration.objects.filter(pk=pk).update(status=Calibration.DONE)
+    assert api.get(f"{URL}/{pk}/document").json()["content"]["transfers"][0]["label"] == "entered: RoCE"

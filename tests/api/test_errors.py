@@ -9,6 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from calibration import services
+from config.api import api as joint
 
 ARCHITECTURES = "/api/v1/architectures"
 
@@ -97,6 +98,27 @@ def test_other_content_types_are_415(api):
     assert send(api, '{"model": "demo"}', "application/json; charset=utf-8").status_code == 200
 
 
+UPLOADS = [
+    path
+    for path, operations in joint.get_openapi_schema()["paths"].items()
+    if "multipart/form-data" in operations.get("post", {}).get("requestBody", {}).get("content", {})
+]
+
+
+@pytest.mark.parametrize("path", UPLOADS)
+def test_a_form_field_that_nobody_knows_is_refused_as_in_json(path, owner_client, monkeypatch):
+    monkeypatch.setattr("config.api.check_csrf", lambda request: None)
+    file = SimpleUploadedFile("a.csv", b"arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,2\n")
+    for name, value in (("nonsense", "1"), ("File", SimpleUploadedFile("b.csv", b"1")), ("a\x00b", "1")):
+        answer = owner_client.post(path, {"file": file, name: value})
+        file.seek(0)
+        status, errors = answer.status_code, answer.json()["errors"]
+        assert (status, len(errors)) == (422, 1)
+        assert errors[0]["field"] == name.replace("\x00", "�")
+        assert "\x00" in name or "no such field; known are project, name" in errors[0]["message"]
+    assert len(UPLOADS) >= 6
+
+
 def test_a_multipart_body_that_is_broken_is_400(api):
     kind = "multipart/form-data; boundary=xyz"
     assert problem(send(api, b"--xyz\r\nrubbish", kind, "/api/v1/traffic"))[0] in (400, 422)
@@ -107,7 +129,9 @@ def test_files_and_form_fields_are_checked_like_json(api):
     def upload(**fields):
         steps = SimpleUploadedFile("steps.csv", b"not,a,step\n1,2,3\n")
         return problem(
-            api.post("/api/v1/calibrations/import-steps", {"file": steps, "device": "x", **fields})
+            api.post(
+                "/api/v1/calibrations/import-steps", {"file": steps, "device": "x", "model": "demo", **fields}
+            )
         )
 
     assert upload(kv_tokens="many") == (422, {"kv_tokens": upload(kv_tokens="many")[1]["kv_tokens"]})

@@ -62,7 +62,7 @@ def test_synthetic_traffic_is_that_of_the_same_seed_anywhere(api):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_trace_is_uploaded(api, packed):
-    content = gzip.compress(AZURE.encode()) if packed else AZURE.encode()
+    content = gzip.compress(AZURE.encode(), mtime=0) if packed else AZURE.encode()
     file = SimpleUploadedFile("azure.csv.gz" if packed else "azure.csv", content)
     answer = api.post(TRAFFIC, {"file": file, "name": "mine"})
     assert answer.status_code == 201, answer.content
@@ -139,8 +139,16 @@ def test_bad_questions_are_named_and_start_nothing(api, question, change, field)
 
 
 def test_a_plan_rests_on_a_published_calibration_only(api, question, calibration):
-    Calibration.objects.filter(pk=question["calibration"]).update(published=False)
-    assert set(errors(post(api, PLANS, question))) == {"calibration"}
+    rows = Calibration.objects.filter(pk=question["calibration"])
+    rows.update(published=False, reason="The held-out median is 9 %.")
+    assert errors(post(api, PLANS, question)) == {
+        "calibration": f"The calibration {rows.get().name} is not published, so no plan can rest on it: "
+        "The held-out median is 9 %."
+    }
+    rows.update(published=None, reason="", status="queued")
+    assert errors(post(api, PLANS, question))["calibration"].endswith("it is queued.")
+    unknown = {"calibration": "There is no such calibration among yours."}
+    assert errors(post(api, PLANS, question | {"calibration": str(uuid.uuid4())})) == unknown
 
 
 def test_a_viewer_may_look_but_not_ask(viewer, bearer, question, finished_plan, no_broker):

@@ -53,6 +53,7 @@ def by_api(client, headers, published, traffic) -> dict:
 def test_plan(client, owner, bearer, published, traffic, no_broker):
     command = by_command(published, traffic)
     command.pop("plan")
+    assert command.pop("schedule") is None, "it is no part of the summary"
     assert by_api(client, bearer(owner), published, traffic) == command
     assert len(set(Plan.objects.values_list("sentence", flat=True))) == 1
 

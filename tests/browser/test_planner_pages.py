@@ -74,7 +74,7 @@ def test_nothing_is_wider_than_a_phone(name, finished_plan, visit) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-@pytest.mark.parametrize(("name", "figures"), [("traffic", 4), ("plan", 4)])
+@pytest.mark.parametrize(("name", "figures"), [("traffic", 6), ("plan", 6)])
 def test_figures_are_drawn_and_have_tables(name, figures, finished_plan, visit) -> None:
     page = settled(visit(PATHS[name](finished_plan)))
     expect(page.locator("#figures .plot:has(.main-svg)")).to_have_count(figures)
@@ -116,7 +116,7 @@ def test_a_plan_is_followed_to_its_answer(running, plan_result, visit) -> None:
     expect(page.locator("#result .sentence")).to_have_text(sentence.replace("<=", "≤"))
     expect(page.locator("#page-actions")).to_contain_text("Run again")
     expect(page.locator("#candidates tbody tr")).not_to_have_count(0)
-    expect(page.locator("#figures .plot:has(.main-svg)")).to_have_count(4)
+    expect(page.locator("#figures .plot:has(.main-svg)")).to_have_count(6)
     expect(page.locator('[data-copy="flags"]')).to_be_visible()
     expect(page).to_have_title("at it · Ridgeline")
     assert page.locator("#job-live").get_attribute("hx-get") is None
@@ -133,6 +133,11 @@ def test_candidates_are_sorted_by_a_click(finished_plan, visit) -> None:
 
 def test_the_question_is_described_while_it_is_asked(finished_plan, visit) -> None:
     page = visit(reverse("planner:plan_new"))
+    expect(page.locator("#question")).to_contain_text(
+        "combinations at most"
+    )  # there is one of each to choose
+    for field in ("calibration", "traffic"):
+        page.select_option(f"#id_{field}", "")
     expect(page.locator("#question")).to_contain_text("Choose a calibration")
     page.select_option("#id_calibration", str(finished_plan.calibration_id))
     expect(page.locator("#question")).to_contain_text("combinations at most, on 1 to 8 replicas")

@@ -75,19 +75,19 @@ def test_the_api_answers_with_everything_that_is_described():
 
 
 @pytest.mark.parametrize("family", NOT_RUN)
-def test_measuring_is_refused_with_the_reason(family, config_file, capsys):
+def test_measuring_is_refused_with_the_reason(family, config_file, capsys, tmp_path):
     a = parse_config(CONFIGS[family])
     with pytest.raises(BadEnvelope, match="can be described but not run here") as refusal:
         check_fits(a, ENVELOPE, device="cpu", free_bytes=1 << 40)
     assert refusal.value.field == "model"
     assert a.not_run_reason in refusal.value.message
-    assert measure.main(["--model", config_file(family)]) == measure.BAD_INPUT
+    assert measure.main(["--model", config_file(family), "--out", str(tmp_path / "x")]) == measure.BAD_INPUT
     assert a.not_run_reason in capsys.readouterr().err
 
 
 def test_the_job_refuses_too():
     with pytest.raises(BadEnvelope, match="not run here"):
-        calibrate(parse_config(CONFIGS["mixtral"]), ENVELOPE, device="cpu", kv_tokens=4096)
+        calibrate(parse_config(CONFIGS["gpt_oss"]), ENVELOPE, device="cpu", kv_tokens=4096)
 
 
 @pytest.mark.parametrize("family", sorted(set(CONFIGS) - set(NOT_RUN)))
@@ -103,13 +103,13 @@ def test_what_is_run_has_as_many_weights_in_the_engine(family):
 
 @pytest.mark.django_db
 def test_the_form_refuses_to_calibrate_and_says_why():
-    data = {"model": "config", "config_text": json.dumps(CONFIGS["mixtral"]), "device": "cpu", "max_batch": 4,
+    data = {"model": "config", "config_text": json.dumps(CONFIGS["gpt_oss"]), "device": "cpu", "max_batch": 4,
             "max_context_tokens": 128, "max_step_tokens": 64}  # fmt: skip
     form = CalibrateForm(data)
     assert set(form.errors) == {"model"}
     assert form.errors["model"] == [
-        "mixtral can be described but not run here: the engine runs dense layers only, and its layers are "
-        "mixtures of experts."
+        "gpt_oss can be described but not run here: its attention has sinks and its experts a clamped gate, which "
+        "the engine does not have."
     ]
 
 

@@ -257,7 +257,7 @@ def test_what_is_not_run_says_why():
         assert a.runnable == (a.model_type not in NOT_RUN) == (a.not_run_reason == "")
         assert a.runnable or a.not_run_reason in remarks(a)[0]
     assert {family for family in ALL if parse_config(CONFIGS[family]).runnable} == {
-        "llama", "mistral", "qwen2", "qwen3", "phi3",
+        "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "mixtral", "qwen3_moe", "deepseek_v3", "kimi_k2",
     }  # fmt: skip
 
 

@@ -117,3 +117,19 @@ def test_an_unknown_figure_is_refused() -> None:
 def test_one_repeat_has_no_spread() -> None:
     table = charts.figure("decode", [StepSample(StepShape((100,)), (0.0123,))], None)["table"]
     assert table["rows"] == [["1 decode × 100 tokens", "fit", "12.3", "–", "–", "–"]]
+
+
+def test_the_device_s_ceilings_are_drawn_under_each_curve(fitted_samples, model):
+    from calibration.architecture import PRESETS
+    from calibration.roofline import Ceilings, floor_of
+
+    floor = floor_of(PRESETS["demo"], Ceilings(1e10, 1e11))
+    plain = charts.figure("decode", fitted_samples, model)
+    drawn = charts.figure("decode", fitted_samples, model, floor=floor)
+    assert (
+        len(drawn["data"])
+        == len(plain["data"]) + sum(1 for t in plain["data"] if t.get("fill"))
+        > len(plain["data"])
+    )
+    assert "ceilings" in drawn["note"]
+    assert "ceilings" not in plain["note"]

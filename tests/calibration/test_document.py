@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from calibration import document as module
 from calibration.architecture import PRESETS
+from calibration.capacity import KVCapacity
 from calibration.document import CalibrationDocument, DocumentError, read_document, write_document
+from calibration.engines import MeasuredEngine
 from calibration.experiment.envelope import Envelope
+from calibration.facts import Facts
 from calibration.models import Calibration
 from calibration.steptime import Chunk, StepSample, StepShape, StepTimeModel, features_of, fit
+from calibration.transfer import TransferTable
 
 
 def some_samples():
@@ -127,6 +131,15 @@ def test_a_changed_or_cut_file_is_noticed(whole):
         (("samples", 1, "host_gap_s"), None, "samples.1.host_gap_s"),
         (("architecture",), [], "architecture"),
         (("architecture", "layers"), 0, "architecture.layers"),
+        (("architecture", "name"), "", "architecture.name"),
+        (("architecture", "name"), "  ", "architecture.name"),
+        (("architecture", "name"), None, "architecture.name"),
+        (("architecture", "name"), "Llama\u202e8-3", "content.architecture.name"),
+        (("architecture", "name"), "Llama\xad8B", "architecture.name"),
+        (("architecture", "name"), "n" * 201, "architecture.name"),
+        (("architecture", "model_type"), "\u200b", "architecture.model_type"),
+        (("architecture", "quantization"), "fp8\x85", "content.architecture.quantization"),
+        (("architecture", "notes"), ["a note", "of two\nlines"], "architecture.notes.1"),
         (("envelope",), [], "envelope.envelope"),
         (("envelope", "max_batch"), 0, "envelope.max_batch"),
         (("model",), [1], "model"),
@@ -135,6 +148,8 @@ def test_a_changed_or_cut_file_is_noticed(whole):
         (("environment",), None, "environment"),
         (("environment", "name"), "a\x00b", "content.environment.name"),
         (("environment", "name"), "\ud800", "content.environment.name"),
+        (("environment", "name"), "GPU \u2067dlo", "content.environment.name"),
+        (("provenance", "note"), "\x1b[2J", "content.provenance.note"),
         (("provenance", "note"), "x" * 300_000, "provenance"),
     ],
 )
@@ -192,3 +207,37 @@ def test_whatever_is_put_in_a_file_is_read_or_refused(whole, data):
         assert error.message
         return
     assert read_document(io.BytesIO(write_document(document))) == document
+
+
+def test_engine_pools_and_transfers_travel_with_the_file(whole):
+    facts = Facts(
+        MeasuredEngine("vllm", "0.19.0", "iteration log"),
+        KVCapacity((256, 512), (10, 20), (4096, 4000), "read"),
+        (TransferTable.link(10.0, 1e-5, 0.1),),
+    )
+    told = dataclasses.replace(whole, facts=facts)
+    assert read_document(io.BytesIO(write_document(told))).facts == facts
+    assert refused(changed(told, ["kv_capacity", "kv_tokens", 1], 5000)) == "kv_capacity"
+    assert refused(changed(told, ["transfers", 0, "uncertainty"], 200)) == "transfers.0"
+
+
+def test_a_file_of_before_those_were_kept_is_read(whole):
+    outer = json.loads(write_document(whole))
+    for field in ("engine", "kv_capacity", "transfers"):
+        del outer["content"][field]
+    outer["checksum"] = module._checksum(outer["content"])
+    facts = read_document(io.BytesIO(json.dumps(outer).encode())).facts
+    assert facts == Facts(MeasuredEngine("ridgeline"))
+
+
+def test_a_model_is_held_against_its_own_samples(whole):
+    """Milliseconds beside seconds, a hull wider than what was fitted, a model without its samples: not believed."""
+    outer = json.loads(write_document(whole))
+    for sample in outer["content"]["samples"]:
+        sample["seconds"] = [1000 * value for value in sample["seconds"]]
+    outer["checksum"] = module._checksum(outer["content"])
+    assert refused(outer) == "model"
+    high = whole.model["hull"]["high"]
+    assert refused(changed(whole, ["model", "hull", "high"], [high[0] * 2, *high[1:]])) == "model.hull"
+    roles = [entry | {"role": "heldout"} for entry in outer["content"]["samples"]]
+    assert refused(changed(whole, ["samples"], roles)) == "model"

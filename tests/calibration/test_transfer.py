@@ -66,3 +66,30 @@ def test_tables_that_cannot_be(rows: tuple[tuple[float, ...], ...]) -> None:
 def test_measurements_that_cannot_be(seconds: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="seconds"):
         TransferTable.measured((1.0, 2.0), seconds)
+
+
+def test_a_line_says_how_far_it_is_off() -> None:
+    """0.1 ms and 10 GB/s, the second time read 10 % too long: no line is nearer than 5 % to both ends."""
+    exact = TransferTable.fitted_line([1e6, 1e8], [0.2e-3, 10.1e-3])
+    assert exact.latency_s[0] == pytest.approx(1e-4)
+    assert exact.bytes_per_s[0] == pytest.approx(1e10)
+    assert exact.uncertainty < 1e-6
+    off = TransferTable.fitted_line([1e6, 1e7, 1e8], [0.2e-3, 1.21e-3, 10.1e-3])
+    assert 0.02 < off.uncertainty < 0.1
+    for size, seconds in zip([1e6, 1e7, 1e8], [0.2e-3, 1.21e-3, 10.1e-3], strict=True):
+        assert abs(off.seconds(size) / seconds - 1) <= off.uncertainty + 1e-9
+    with pytest.raises(ValueError, match="do not grow"):
+        TransferTable.fitted_line([1e6, 1e8], [2e-3, 1e-3])
+
+
+def test_a_link_that_a_person_enters_keeps_its_doubt() -> None:
+    link = TransferTable.link(12.5, 20e-6, 0.2)
+    assert link.seconds(12.5e9) == pytest.approx(1.00002)
+    assert link.entered
+    assert TransferTable.from_dict(link.to_dict()) == link
+
+
+@pytest.mark.parametrize("off", [-0.1, 101.0, math.nan])
+def test_a_doubt_is_a_share(off: float) -> None:
+    with pytest.raises(ValueError, match="uncertainty"):
+        TransferTable.link(12.5, 0.0, off)

@@ -15,9 +15,14 @@ from django.utils import timezone
 
 from calibration import services
 from calibration.architecture import PRESETS
+from calibration.capacity import KVCapacity
 from calibration.document import read_document, write_document
+from calibration.engines import MeasuredEngine
+from calibration.experiment import Region, points
+from calibration.facts import Facts
 from calibration.models import Calibration, Device
 from calibration.steptime import StepTimeModel
+from calibration.transfer import TransferTable
 
 pytestmark = pytest.mark.django_db
 NASTY = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
@@ -106,6 +111,13 @@ def test_the_page_of_a_published_one(published, owner_client) -> None:
     assert "32.5\u00a0million" in page
     assert "4,096" in page
     assert "Max context [tokens]" in page
+
+
+def test_a_device_is_shown_by_its_name(published, owner_client) -> None:
+    Calibration.objects.filter(pk=published.pk).update(environment={"processor": "AMD EPYC 9R14"})
+    named = "on AMD EPYC 9R14, one core, measured here"
+    assert named in " ".join(owner_client.get(url("detail", published)).content.decode().split())
+    assert "AMD EPYC 9R14, one core" in owner_client.get(reverse("calibration:list")).content.decode()
 
 
 def test_tracebacks_are_for_staff(make, owner, owner_client) -> None:
@@ -316,6 +328,23 @@ def test_the_preview_tells_what_a_model_amounts_to(owner_client) -> None:
     assert "131,072 bytes per token" in page
 
 
+def test_the_preview_counts_the_steps_that_a_run_would_time(owner_client) -> None:
+    """The run's own list (calibration/pipeline.py), which grows with the region."""
+    small, large = (
+        owner_client.post(
+            reverse("calibration:preview"),
+            {**VALID, "max_batch": batch, "max_context_tokens": context, "max_step_tokens": budget},
+        )
+        for batch, context, budget in ((1, 64, 32), (16, 1024, 512))
+    )
+    request = large.context["would_be"]
+    listed = points(Region(request.envelope, request.kv_tokens), "cpu", request.seed)
+    fitted = sum(point.role == "fit" for point in listed)
+    assert 12 < fitted < len(listed)
+    assert f"{fitted} step shapes to be fitted, {len(listed) - fitted} held out" in large.content.decode()
+    assert small.context["would_be"].steps()["fit"] < fitted
+
+
 def test_the_preview_reads_an_uploaded_config(owner_client) -> None:
     config = {
         "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
@@ -488,3 +517,68 @@ def test_a_name_that_turns_the_text_around_it_is_refused(owner_client) -> None:
     form = steps_form(CSV + b"0,0,1,16,10\n", **{"steps-name": "cal\u202efdp"})
     answer = owner_client.post(reverse("calibration:import"), form)
     assert list(answer.context["form"].errors) == ["name"]
+
+
+def test_the_page_shows_pools_transfers_and_whose_engine_it_was(published, owner_client) -> None:
+    facts = Facts(
+        MeasuredEngine("vllm", "0.27.1", "iteration log"),
+        KVCapacity((256, 2048), (1 << 20, 3 << 20), (41_408, 39_936), "measured on H200"),
+        (
+            TransferTable(
+                (1e6, 1e8), (1e-5, 1e-5), (5e9, 2e10), "device to host (software path, one host), idle"
+            ),
+        ),
+    )
+    Calibration.objects.filter(pk=published.pk).update(facts=facts.to_dict())
+    page = owner_client.get(url("detail", published)).content.decode()
+    assert page.count("<dt>Engine</dt>") == 1
+    costs = services.chunk_arithmetic(published)
+    assert "What chunks cost" in page
+    assert [cost.weight_rereads + 1 for cost in costs] == [cost.passes for cost in costs]
+    assert len({cost.prompt_tokens for cost in costs}) in (1, 2)
+    for words in (
+        "vllm 0.27.1",
+        "41,408",
+        "39,936",
+        "measured on H200",
+        "device to host (software path, one host)",
+    ):
+        assert words in page
+    link = {
+        "gigabytes_per_s": "25",
+        "latency_us": "10",
+        "uncertainty_percent": "15",
+        "label": "a <b>link</b>",
+    }
+    assert owner_client.post(url("links", published), link).status_code == 302
+    page = owner_client.get(url("detail", published)).content.decode()
+    assert "entered: a &lt;b&gt;link&lt;/b&gt;" in page
+    wrong = owner_client.post(url("links", published), link | {"latency_us": "-1"})
+    assert wrong.status_code == 422
+    assert 'id="id_latency_us_error"' in wrong.content.decode()
+    assert len(services.facts_of(Calibration.objects.get(pk=published.pk)).transfers) == 2
+
+
+def test_the_page_shows_the_device_s_ceilings_and_where_a_phase_s_time_goes(published, owner_client) -> None:
+    steps = {
+        "intensity_flops_per_byte": 1.02,
+        "share_of_copy": 0.41,
+        "share_of_matmul": 0.02,
+        "bound_by": "memory",
+    }
+    shares = {"matmul": 0.62, "attention": 0.21, "memory": 0.07, "gaps": 0.1}
+    environment = {
+        "ceilings": {"copy_bytes_per_s": 4.3e12, "matmul_flops_per_s": 7.8e14},
+        "roofline": {"decode": steps, "prefill": None, "reasons": ["decode <b>reaches</b> 41%"]},
+        "breakdown": {"decode": shares},
+    }
+    Calibration.objects.filter(pk=published.pk).update(environment=environment)
+    page = owner_client.get(url("detail", published)).content.decode()
+    for words in ("4,300 GB/s", "780 TFLOP/s", "181 FLOP per byte", "Decode, one sequence", "&lt;b&gt;reaches",
+                  "Where a step's time goes", "62"):  # fmt: skip
+        assert words in page, words
+    drawn = owner_client.get(reverse("calibration:figure", args=[published.pk, "decode"])).json()
+    assert "ceilings" in drawn["note"]
+    answer = owner_client.get(f"/api/v1/calibrations/{published.pk}").json()
+    assert answer["environment"]["ceilings"]["matmul_flops_per_s"] == 7.8e14
+    assert answer["environment"]["breakdown"]["decode"]["attention"] == 0.21

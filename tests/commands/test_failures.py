@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 
 from accounts.models import Membership, Project
@@ -47,12 +48,18 @@ def failed(*argv: str) -> tuple[int, dict]:
         ("calibrate", "--model", "demo", "--max-batch", "0"),
         ("calibrate", "--model", "demo", "--user", "nobody"),
         ("import_steps", NOWHERE, "--model", "demo", "--kv-tokens", "1000"),
+        ("import_vllm_log", NOWHERE, "--model", "demo"),
+        ("import_curves", NOWHERE, "--model", "demo"),
         ("traffic", NOWHERE),
         ("traffic", "chat", "--rate-per-s", "nan"),
         ("scheduler_cases", NOWHERE),
         ("replay_check", NOWHERE),
         ("fit_check", NOWHERE),
         ("plan", "--calibration", "none", *TRAFFIC, *OBJECTIVE),
+        ("simulate", "--calibration", "none", "--traffic", "demo"),
+        ("replan", NOWHERE),
+        ("verify", "none"),
+        ("mixed_load", "none"),
     ],
     ids=" ".join,
 )
@@ -92,3 +99,68 @@ def test_a_plan_belongs_to_its_calibrations_project(published) -> None:
     assert left.value.code == 1
     plan = Plan.objects.get()
     assert plan.project == plan.traffic.project == published.project
+
+
+def test_a_user_who_never_signed_in_is_given_a_project_to_write_to(several_users) -> None:
+    ada = get_user_model().objects.create_user("ada")
+    call_command("generate", "chat", "--requests", "20", "--user", "ada", stdout=io.StringIO())
+    call_command("generate", "chat", "--requests", "20", "--user", "ada", stdout=io.StringIO())
+    assert Project.objects.get().memberships.get().user == ada
+    assert set(TrafficSet.objects.values_list("project__slug", flat=True)) == {"ada"}
+
+
+def test_a_project_is_named_in_the_refusal_where_one_was_named(viewer) -> None:
+    generate = ("generate", "chat", "--requests", "20", "--user", viewer.get_username())
+    for words, field, message in (
+        (("--project", "nowhere"), "project", "has no project 'nowhere' to write to"),
+        ((), "user", "may write to no project"),
+    ):
+        code, told = failed(*generate, *words)
+        [error] = told["errors"]
+        assert (code, error["field"]) == (2, field)
+        assert error["message"] == f"{viewer.get_username()} {message}"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("calibrate", "--model"),
+        ("import_steps", "steps.csv", "--kv-tokens", "1000", "--model"),
+        ("import_vllm_log", "vllm.log", "--model"),
+        ("import_curves", "curves.npz", "--model"),
+        ("model",),
+    ],
+    ids=lambda argv: argv[0],
+)
+@pytest.mark.parametrize("word", ["llama-4", "no/such/config.json", "x" * 5000])
+def test_a_model_that_nobody_knows_is_told_with_those_that_are_known(argv, word) -> None:
+    code, told = failed(*argv, word)
+    [error] = told["errors"]
+    assert (code, error["field"]) == (2, "model")
+    assert "neither a readable config.json nor one of demo, llama-3.1-8b" in error["message"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("command", ["verify", "mixed_load"])
+@pytest.mark.parametrize("about", ["recommends nothing", "imported"])
+def test_a_plan_that_cannot_be_verified_is_the_wrong_one_to_name(finished_plan, command, about) -> None:
+    if about == "imported":
+        Calibration.objects.update(source=Calibration.IMPORTED)
+    else:
+        verdict = {**finished_plan.result["verdict"], "choice": None, "feasible": False}
+        Plan.objects.update(result={**finished_plan.result, "verdict": verdict}, feasible=False)
+    code, told = failed(command, str(finished_plan.pk), "--user", finished_plan.owner.get_username())
+    [error] = told["errors"]
+    assert (code, error["field"]) == (2, "plan")
+    assert ("imported" if about == "imported" else "recommends something") in error["message"]
+
+
+@pytest.mark.django_db
+def test_a_plan_of_a_calibration_that_the_gate_refused_runs_nothing(finished_plan) -> None:
+    Calibration.objects.update(published=False, reason="held-out error above the bar")
+    code, told = failed("mixed_load", str(finished_plan.pk), "--user", finished_plan.owner.get_username())
+    assert (code, told["detail"]) == (
+        3,
+        "Its calibration is not published: there is nothing to predict with.",
+    )

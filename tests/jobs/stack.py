@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,28 +34,39 @@ class Stack:
         self._environment = environment | {warden.TAG: self.tag}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._drivers: dict[bool, subprocess.Popen[str]] = {}
+        # Held here, as the tree does: whoever connects while the web server is away is answered by the next one.
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def manage(self, *words: str) -> None:
         subprocess.run(
             [sys.executable, "manage.py", *words], cwd=ROOT, env=self._environment, check=True, timeout=120
         )
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
-        """Starts a service of the process tree (device, default, beat) and, for a worker, waits until it is ready."""
-        [service] = [service for service in tree.services(listen_fd=0) if service.name == name]
+    def start(self, name: str, **changes: str) -> subprocess.Popen[bytes]:
+        """Starts a service of the process tree (web, device, default, beat), its environment changed by `changes`, and
+        waits until it says it is ready."""
+        listen_fd = self._listener.fileno()
+        [service] = [service for service in tree.services(listen_fd) if service.name == name]
         before = len(self.log(name))
         with self._log_path(name).open("ab") as log:
             process = subprocess.Popen(
-                service.argv, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                service.argv, cwd=ROOT, env=self._environment | changes, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True, pass_fds=service.pass_fds,
             )  # fmt: skip
         self.processes[name] = process
-        words = "beat: Starting" if name == "beat" else "ready."
+        words = {"beat": "beat: Starting", "web": "Booting worker"}.get(name, "ready.")
         wait_for(
             lambda: words in self.log(name)[before:] or process.poll() is not None, 60, lambda: self.log(name)
         )
         assert process.poll() is None, self.log(name)
         return process
+
+    def kill(self, name: str) -> None:
+        """kill -9, with its pool."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def stop(self, name: str) -> None:
         """As the supervisor would: asks politely, then by force."""
@@ -69,7 +81,8 @@ class Stack:
     def children(self, name: str) -> list[int]:
         """Process ids of the pool children of a worker."""
         tasks = Path(f"/proc/{self.processes[name].pid}/task").glob("*/children")
-        return [int(child) for task in tasks for child in task.read_text().split()]
+        children = [int(child) for task in tasks for child in task.read_text().split()]
+        return [pid for pid in children if b"celery" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def log(self, name: str) -> str:
         path = self._log_path(name)
@@ -100,11 +113,13 @@ class Stack:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
 
-    def wait_for_status(self, pk: str, *statuses: str, timeout_s: float = 60.0) -> dict[str, Any]:
+    def wait_for_status(
+        self, pk: str, *statuses: str, timeout_s: float = 60.0, call: str = "row"
+    ) -> dict[str, Any]:
         row: dict[str, Any] = {}
 
         def reached() -> bool:
-            row.update(self.call("row", pk=pk))
+            row.update(self.call(call, pk=pk))
             return row["status"] in statuses or row["status"] not in ("queued", "running")
 
         wait_for(reached, timeout_s, lambda: f"{statuses}; the row is {row}\n{self._tails()}")
@@ -113,6 +128,9 @@ class Stack:
 
     def _tails(self) -> str:
         return "\n".join(f"{name}: {self.log(name)[-2000:]}" for name in self.processes)
+
+    def wait_for_plan(self, pk: str, *statuses: str, timeout_s: float = 60.0) -> dict[str, Any]:
+        return self.wait_for_status(pk, *statuses, timeout_s=timeout_s, call="plan_row")
 
     def wait_for_message(self, message: str, timeout_s: float = 60.0) -> None:
         """Until the device worker has dealt with the message."""
@@ -123,6 +141,7 @@ class Stack:
         )
 
     def end(self) -> None:
+        self._listener.close()
         for driver in self._drivers.values():
             driver.communicate()
         warden.end(self.tag, [process.pid for process in self.processes.values()], 1.0, self._reap)
@@ -143,6 +162,7 @@ def running(folder: Path) -> Iterator[Stack]:
     environment |= {
         "RIDGELINE_MODE": "single", "RIDGELINE_DATA_DIR": str(folder / "data"),
         "RIDGELINE_LOCK_DIR": str(folder / "locks"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        "MEASURE_SURROUNDINGS": "0",  # these tests are about jobs
     }  # fmt: skip
     with ExitStack() as stack:
         if os.environ.get("DATABASE_URL"):

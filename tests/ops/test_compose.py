@@ -4,11 +4,13 @@ as a process with its own environment, against a real Postgres and a Redis with 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +50,76 @@ def services() -> dict[str, Any]:
 def test_the_services_of_a_full_installation_are_there(services):
     assert set(services) == {"migrate", "web", "default", "device", "beat", "redis", "postgres"}
     assert all("healthcheck" in services[name] for name in set(services) - {"migrate"})
+
+
+#: What the file decides itself, or what a container has no use for.
+OF_THE_CONTAINERS = {
+    "RIDGELINE_MODE", "DATABASE_URL", "REDIS_URL", "RIDGELINE_DATA_DIR", "NUMBA_CACHE_DIR", "RIDGELINE_LOCK_DIR",
+    "STATIC_ROOT", "DEBUG",
+}  # fmt: skip
+#: Values other than the defaults, where a number or a name is read.
+OTHERS = {
+    "LOG_LEVEL": "DEBUG", "TIME_ZONE": "Europe/Berlin", "TLS": "false", "EMAIL_PORT": "2525", "PLAN_HELPERS": "3",
+}  # fmt: skip
+
+
+def documented() -> set[str]:
+    """The variables of the README's table."""
+    rows = [
+        line.split("|")[1] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    return {name for row in rows for name in re.findall(r"`([A-Z][A-Z_]+)`", row)}
+
+
+def test_whatever_the_readme_lets_a_user_set_reaches_every_container():
+    names = documented() - OF_THE_CONTAINERS
+    assert {"TIME_ZONE", "LOG_LEVEL", "MEASURE_SURROUNDINGS", "RATE_LIMITS"} <= names
+    chosen = {name: OTHERS.get(name, "1") for name in names} | ENVIRONMENT
+    result = compose("config", environment=chosen)
+    assert result.returncode == 0, result.stderr
+    described = yaml.safe_load(result.stdout)["services"]
+    for service in ("migrate", "web", "default", "device", "beat"):
+        told = {name: str(value) for name, value in described[service]["environment"].items()}
+        assert {name: told.get(name) for name in names} == {name: chosen[name] for name in names}, service
+    for service in ("default", "device", "beat"):
+        words = described[service]["command"]
+        assert words[words.index("-l") + 1] == "DEBUG", "or a worker would log as it likes"
+
+
+def test_what_is_not_set_is_the_settings_own_default(services):
+    """Compose hands on an empty word for what nobody set: the settings load with it, as without it."""
+    told = {name: str(value) for name, value in services["web"]["environment"].items()}
+    unset = {name for name in documented() - OF_THE_CONTAINERS if name not in ENVIRONMENT}
+    code = """
+import json
+from config import settings
+print(json.dumps([settings.TIME_ZONE, settings.LOG_LEVEL, settings.MEASURE_SURROUNDINGS, settings.RATE_LIMITS_ENABLED,
+    settings.SECURE_SSL_REDIRECT, settings.SECURE_HSTS_SECONDS, settings.MAX_UPLOAD_BYTES, settings.EMAIL_PORT,
+    settings.CALIBRATION_FRESH_DAYS, settings.PLAN_HELPERS, settings.PLAN_THREADS, settings.DEFAULT_FROM_EMAIL]))
+"""
+
+    def loaded(environment: dict[str, str], folder: str) -> str:
+        own = {"PATH": os.environ["PATH"], "RIDGELINE_DATA_DIR": folder}
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=environment | own,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    with tempfile.TemporaryDirectory() as folder:
+        without = {name: value for name, value in told.items() if name not in unset}
+        assert loaded(told, folder) == loaded(without, folder)
+
+
+def test_the_example_names_whatever_compose_passes_on():
+    asked = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
+    offered = set(re.findall(r"^(?:# )?([A-Z][A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert offered == asked and len(asked) > 20
 
 
 @pytest.mark.parametrize("name", [*SECRETS, "ALLOWED_HOSTS"])

@@ -118,6 +118,10 @@ def test_a_killed_tree_leaves_nothing_and_its_directory_can_be_served_again(tmp_
     }  # fmt: skip
     with serving(data_dir, free_port(), **several_people) as (_, url):
         assert tree.answers(url)
+        out = tmp_path / "serve.out"
+        wait_for(lambda: "TLS=false" in out.read_text(), 10, "what TLS needs")
+        assert f"a proxy with a certificate before {url}" in out.read_text()
+        assert "BEHIND_PROXY=true" in out.read_text()
         assert (tmp_path / "static" / "app.css").exists()
 
 

@@ -33,6 +33,9 @@ def load(tmp_path: Path, code: str = "", **environment: str) -> subprocess.Compl
         ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS must name"),
         ({"RIDGELINE_MODE": "open"}, "RIDGELINE_MODE must be"),
         ({"TLS": "perhaps"}, "TLS must be true or false"),
+        ({"OUTBOUND_NETWORKS": "10.0.0.1/8"}, "OUTBOUND_NETWORKS: 10.0.0.1/8 has host bits set"),
+        ({"LOG_LEVEL": "loud"}, "LOG_LEVEL must be DEBUG, INFO"),
+        ({"TIME_ZONE": "Mars/Olympus"}, "TIME_ZONE must be like Europe/Berlin"),
         ({"RIDGELINE_MODE": "single", "ALLOWED_HOSTS": "ridgeline.example"}, "loopback only"),
     ],
 )

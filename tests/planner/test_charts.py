@@ -6,13 +6,14 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from planner.charts import PLAN_FIGURES, TRAFFIC_FIGURES, drawable, plan_figure, traffic_figure
-from planner.traffic import Traffic, synthesise
+from planner.traffic import PrefixHashes, Traffic, synthesise
 
 NASTY = "<b>x</b>"
 
@@ -153,7 +154,16 @@ def traffic_of(arrival_s: Any, prompt: Any = None) -> Traffic:
     return Traffic(np.asarray(arrival_s, dtype=np.float64), lengths, np.full(n, 3), "x", "columns")
 
 
+def of_kinds() -> Traffic:
+    """With classes, one of them under a nasty name, and with shared beginnings."""
+    made = synthesise("demo", requests=40, seed=2)
+    hashes = PrefixHashes(np.tile(np.arange(2, dtype=np.uint64), 40), np.arange(41) * 2, 512)
+    kinds = (np.arange(40) % 3).astype(np.int16)
+    return replace(made, prefix_hashes=hashes, request_class=kinds, class_names=("chat", NASTY, "batch"))
+
+
 SAMPLES = {
+    "kinds": of_kinds(),
     "preset": synthesise("chat", requests=2_000, seed=0),
     "one": traffic_of([0.0]),
     "one instant": traffic_of([0.0] * 50),

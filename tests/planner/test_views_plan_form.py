@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test import Client
 from django.urls import reverse
 
+from accounts.models import Project
+from calibration import jobs
 from calibration.models import Calibration
-from planner.models import Plan
+from planner import work
+from planner.models import Plan, TrafficSet
 
 pytestmark = pytest.mark.django_db
 NEW = reverse("planner:plan_new")
@@ -45,6 +53,51 @@ def test_the_demo_model_is_one_click_away(owner_client, no_broker) -> None:
     fields.pop("csrfmiddlewaretoken", None)
     assert owner_client.post(reverse("calibration:new"), fields).status_code == 302
     assert Calibration.objects.get().status == "queued"
+
+
+def chosen(page: str) -> list[str]:
+    """Values of the selected options of calibration and traffic."""
+    selects = {
+        name: page.split(f'<select name="{name}"', 1)[1].split("</select>")[0]
+        for name in ("calibration", "traffic")
+    }
+    return [(re.findall(r'<option value="([^"]*)" selected', text) or [""])[0] for text in selects.values()]
+
+
+def test_the_only_calibration_and_traffic_are_chosen(published, calibration, traffic, owner_client) -> None:
+    """`calibration` is not published, so no choice."""
+    assert chosen(owner_client.get(NEW).content.decode()) == [str(published.pk), str(traffic.pk)]
+    asked = owner_client.get(f"{NEW}?calibration=&traffic=nonsense").content.decode()
+    assert chosen(asked) == ["", ""], "what the address says is kept"
+
+
+def test_of_several_none_is_chosen_unless_the_other_choice_leaves_one(
+    published, traffic, owner, owner_client, project
+) -> None:
+    second = Calibration.objects.get(pk=published.pk)
+    second.pk, second.name = uuid.uuid4(), "the other"
+    second.save(force_insert=True)
+    assert chosen(owner_client.get(NEW).content.decode()) == ["", str(traffic.pk)]
+    elsewhere = Project.objects.create(name="elsewhere", slug="elsewhere")
+    elsewhere.memberships.create(user=owner, role="owner")
+    own = TrafficSet.objects.create(
+        project=elsewhere,
+        owner=owner,
+        name="other",
+        format="azure",
+        source="x",
+        statistics=traffic.statistics,
+    )
+    Calibration.objects.filter(pk=second.pk).update(project=elsewhere)
+    assert chosen(owner_client.get(NEW).content.decode()) == ["", ""]
+    assert chosen(owner_client.get(f"{NEW}?calibration={second.pk}").content.decode()) == [
+        str(second.pk),
+        str(own.pk),
+    ]
+    assert chosen(owner_client.get(f"{NEW}?traffic={traffic.pk}").content.decode()) == [
+        str(published.pk),
+        str(traffic.pk),
+    ]
 
 
 def test_the_address_chooses_beforehand(published, traffic, owner_client) -> None:
@@ -204,3 +257,172 @@ def test_outsiders_find_nothing(outsider_client, make_plan, answers, question) -
     assert outsider_client.post(NEW, question).status_code == 422
     preview = outsider_client.post(reverse("planner:plan_preview"), question).content.decode()
     assert "demo" not in preview
+
+
+# What would be dropped, or cannot be -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"window_start_s": "1e6", "window_end_s": "2e6"}, "window_start_s", "No request arrives from 1e+06 s"),
+        ({"prefix_hits": "trace"}, "prefix_hits", "does not say which prompts begin alike"),
+        ({"link_latency_s": "0.1"}, "link_latency_s", "Goes with a link"),
+        ({"link_uncertainty": "0.3"}, "link_uncertainty", "Goes with a link"),
+        ({"message_s": "0.1"}, "message_s", "Goes with a link"),
+        ({"local_prefill_tokens": "64"}, "local_prefill_tokens", "Goes with a link"),
+        ({"transfer_chunks_tokens": "64"}, "transfer_chunks_tokens", "Goes with a link"),
+        ({"link_gb_per_s": "5", "max_replicas": "1"}, "max_replicas", "at least 2 replicas"),
+        ({"link_gb_per_s": "5", "transfer_chunks_tokens": "64"}, "transfer_chunks_tokens", "vLLM hands KV caches over"),
+        ({"engine": "sglang", "chunk_caps_tokens": "64"}, "chunk_caps_tokens", "SGLang has no cap"),
+        ({"objectives": "night=ttft:p95:1"}, "objectives", "its requests have no classes"),
+        ({"objectives": "ttft:p95:2"}, "objectives", "TTFT p95 is given twice"),
+        ({"objectives": "\n".join(f"ttft:p{p}:1" for p in range(50, 70))}, "objectives", "at most 16"),
+        ({"objectives": "goodput:p99"}, "objectives", "write metric:percentile:seconds"),
+        ({"objectives": "goodput:p99:ttft"}, "objectives", "write limits of goodput as"),
+        ({"goodput_ttft_ms": "0"}, "goodput_ttft_ms", ""),
+        ({"goodput_percentile": "42"}, "goodput_percentile", ""),
+    ],
+)  # fmt: skip
+def test_what_would_be_dropped_is_refused_beside_its_field(
+    given, field, says, question, owner_client, no_broker
+) -> None:
+    answer = owner_client.post(NEW, {**question, **given})
+    assert answer.status_code == 422
+    assert list(answer.context["form"].errors) == [field]
+    assert says in answer.context["form"].errors[field][0]
+    page = answer.content.decode()
+    shown = re.search(rf'id="id_{field}_error"[^>]*>(.*?)</(ul|div)>', page, re.S)
+    assert shown is not None
+    assert not Plan.objects.exists()
+
+
+def test_single_token_outputs_have_no_gaps_to_ask_for(question, owner_client, traffic, no_broker) -> None:
+    traffic.statistics["tpot_requests"] = 0
+    traffic.save()
+    answer = owner_client.post(NEW, question)
+    assert "no request has a second token" in answer.context["form"].errors["objectives"][0]
+    assert owner_client.post(NEW, {**question, "itl_limit_ms": ""}).status_code == 302
+
+
+def test_joint_and_class_objectives_can_be_asked_for_on_the_page(
+    question, owner_client, traffic, no_broker
+) -> None:
+    page = owner_client.get(NEW).content.decode()
+    assert 'name="goodput_tpot_ms"' in page
+    joint = {"goodput_percentile": "95", "goodput_ttft_ms": "800", "goodput_tpot_ms": "40"}
+    assert owner_client.post(NEW, {**question, **joint}).status_code == 302
+    row = Plan.objects.get()
+    assert row.objectives == ["ttft:p95:1", "itl:p99:0.05", "goodput:p95:ttft=0.8+tpot=0.04"]
+    page = text_of(owner_client.get(url("plan_detail", row)).content.decode())
+    assert "TTFT ≤ 800 ms and TPOT ≤ 40 ms for 95 % of requests" in page
+
+
+@pytest.mark.parametrize("engine", ["sglang", "tensorrt_llm"])
+def test_a_default_question_to_each_engine_drops_nothing(engine, question, owner_client, no_broker) -> None:
+    assert owner_client.post(NEW, {**question, "engine": engine, "link_gb_per_s": "5"}).status_code == 302
+
+
+def test_the_same_question_twice_is_one_plan_while_it_runs(question, owner_client, no_broker) -> None:
+    first = owner_client.post(NEW, question).headers["Location"]
+    assert owner_client.post(NEW, question).headers["Location"] == first
+    other = owner_client.post(NEW, {**question, "seed": "1"}).headers["Location"]
+    assert other != first
+    assert Plan.objects.count() == 2
+    Plan.objects.update(status=Plan.DONE)
+    assert owner_client.post(NEW, question).headers["Location"] not in (first, other)
+    assert Plan.objects.count() == 3
+    row = Plan.objects.filter(status=Plan.DONE, seed=1).get()
+    again = [owner_client.post(url("plan_rerun", row)).headers["Location"] for _ in range(2)]
+    assert again[0] == again[1]
+    assert Plan.objects.count() == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_posts_at_the_same_moment_are_one_plan(question, owner, no_broker) -> None:
+    """Eight threads with connections of their own, as eight workers of the web server."""
+    gate = Barrier(8)
+
+    def post(_: int) -> str:
+        client = Client()
+        client.force_login(owner)
+        gate.wait(timeout=60)
+        try:
+            return str(client.post(NEW, question).headers["Location"])
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(post, range(8)))
+    assert len(set(answers)) == 1
+    assert Plan.objects.count() == 1
+    assert len(no_broker) == 1
+
+
+# A second kind of hardware --------------------------------------------------------------------------------------
+
+
+def test_a_second_kind_of_hardware_is_asked_for_with_its_price(
+    question, owner_client, second, published, no_broker
+) -> None:
+    given = {"second_calibration": str(second.pk), "price_per_gpu_hour": "2", "second_price_per_gpu_hour": "3",
+             "second_max_gpus": "4", "max_gpus": "2", "host_gap_s": "0.001"}  # fmt: skip
+    assert owner_client.post(NEW, {**question, **given}).status_code == 302
+    row = Plan.objects.get()
+    assert row.second_calibration == second
+    assert row.conditions["second_price_per_gpu_hour"] == 3.0
+    assert (row.conditions["second_max_gpus"], row.conditions["max_gpus"]) == (4, 2)
+    assert row.conditions["host_gap_s"] == 0.001
+    page = owner_client.get(url("plan_detail", row)).content.decode()
+    assert f"&quot;second_calibration&quot;: &quot;{second.pk}&quot;" in page
+    again = owner_client.post(url("plan_rerun", row))
+    assert again.status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"second_max_gpus": "4"}, "second_max_gpus", "Goes with a second calibration"),
+        ({"second_price_per_gpu_hour": "4", "price_per_gpu_hour": "1"}, "second_price_per_gpu_hour", "Goes with"),
+        ({"second_calibration": "SECOND", "price_per_gpu_hour": "1"}, "second_price_per_gpu_hour", "both prices"),
+        ({"second_calibration": "SECOND", "second_price_per_gpu_hour": "1"}, "price_per_gpu_hour", "both prices"),
+        ({"second_calibration": "FIRST"}, "second_calibration", "another one"),
+        ({"second_calibration": "SECOND", "second_gpus_per_replica": "4", "second_max_gpus": "2"}, "second_max_gpus",
+         "One replica has 4"),
+        ({"max_gpus": "1", "gpus_per_replica": "2"}, "max_gpus", "One replica has 2"),
+        ({"host_gap_s": "2"}, "host_gap_s", ""),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(
+    given, field, says, question, owner_client, second, published, no_broker
+) -> None:
+    ids = {"SECOND": str(second.pk), "FIRST": str(published.pk)}
+    answer = owner_client.post(NEW, {**question, **{k: ids.get(v, v) for k, v in given.items()}})
+    assert answer.status_code == 422
+    assert list(answer.context["form"].errors) == [field]
+    assert says in answer.context["form"].errors[field][0]
+
+
+def test_another_model_is_no_second_kind_of_hardware(question, owner_client, second, no_broker) -> None:
+    Calibration.objects.filter(pk=second.pk).update(architecture={**second.architecture, "layers": 99})
+    answer = owner_client.post(NEW, {**question, "second_calibration": str(second.pk)})
+    assert "of another model" in answer.context["form"].errors["second_calibration"][0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_plan_on_two_kinds_is_worked_out_and_shown(question, owner_client, second, no_broker) -> None:
+    given = {"second_calibration": str(second.pk), "link_gb_per_s": "5", "max_replicas": "2",
+             "budgets_tokens": "128", "max_num_seqs": "8", "chunk_caps_tokens": "0"}  # fmt: skip
+    owner_client.post(NEW, {**question, **given})
+    row = Plan.objects.get()
+    assert jobs.run(Plan, str(row.pk), work.plan) == "done"
+    row.refresh_from_db()
+    kinds = row.result["inputs"]["hardware"]
+    assert len({kind["device"] for kind in kinds}) == 2
+    page = text_of(owner_client.get(url("plan_detail", row)).content.decode())
+    assert "Second kind of hardware" in page
+    assert all(kind["device"] in page for kind in kinds)
+    rows = owner_client.get(url("candidates_csv", row)).getvalue().decode().splitlines()
+    assert rows[0].startswith("deployment,hardware,")
+    recipe = owner_client.get(url("plan_recipe", row, "vllm")).content.decode()
+    assert "on which its step times were measured" in recipe

@@ -109,9 +109,10 @@ def test_an_answer_begins_with_one_sentence(make_plan, answers, owner_client) ->
     sentence = row.sentence.replace("<=", "≤")
     assert body.index(sentence) < body.index("<table")
     assert "meets the objectives" in page
-    assert page.count("data-figure-url") == 4
-    assert page.count('<span class="badge done">holds') == 3
+    assert page.count("data-figure-url") == 6
     choice = answers["feasible"]["verdict"]["choice"]
+    told = [f"holds, P {o['probability']:.2f}" for o in choice["objectives"]]
+    assert re.findall(r'<span class="badge done" title="[^"]*">(holds, P [0-9.]+)</span>', page) == told
     for o in choice["objectives"]:
         assert f"{o['samples']:,}" in page
     assert f"{choice['holding']} of {choice['refits']}" in page
@@ -119,7 +120,7 @@ def test_an_answer_begins_with_one_sentence(make_plan, answers, owner_client) ->
 
 def test_the_flags_are_those_of_the_result(make_plan, answers, owner_client) -> None:
     page = owner_client.get(url("plan_detail", make_plan(answers["feasible"])))
-    command = page.context["command"]
+    command = page.context["pools"][0].command
     assert shlex.split(command.replace("\\\n", " "))[:3] == ["vllm", "serve", "$MODEL"]
     assert shlex.split(command.replace("\\\n", " "))[3:] == answers["feasible"]["verdict"]["choice"]["flags"]
     assert 'data-copy="flags" hidden' in page.content.decode()
@@ -202,8 +203,12 @@ def test_nothing_runs_inline(make_plan, answers, owner_client) -> None:
 # Candidates ----------------------------------------------------------------------------------------------------
 
 
+def table_of(client: Client, row: Plan, query: str = "") -> Any:
+    return client.get(url("plan_detail", row) + query).context["table"]
+
+
 def rows_of(client: Client, row: Plan, query: str) -> list[Any]:
-    return list(client.get(url("plan_detail", row) + query).context["table"].page)
+    return list(table_of(client, row, query).page)
 
 
 def test_candidates_are_sorted_by_links(make_plan, answers, owner_client) -> None:
@@ -228,6 +233,30 @@ def test_candidates_are_sorted_by_links(make_plan, answers, owner_client) -> Non
         '<th scope="col" class="n" aria-sort="descending"><a href="?sort=margin&amp;status=meets#candidates"'
         in page
     )
+
+
+def test_candidates_say_their_hardware_in_a_column_of_its_own(
+    pools_on_two, finished_plan, owner_client
+) -> None:
+    """And nothing that is not a cap stands under the cap."""
+    plan, second = pools_on_two
+    page = page_of(owner_client, plan)
+    table = page[page.index('<table class="sortable">') :]
+    heads = [text_of(cell).strip() for cell in re.findall(r"<th .*?</th>", table[: table.index("</thead>")])]
+    cap, where = heads.index("Chunk cap [tokens]"), heads.index("Hardware")
+    body = table[table.index("<tbody>") : table.index("</tbody>")]
+    rows = [
+        [text_of(cell).strip() for cell in re.findall(r"<td.*?</td>", row)] for row in body.split("<tr")[1:]
+    ]
+    assert {row[cap] for row in rows} == {"none"}
+    assert {len(row) for row in rows} == {len(heads)}
+    one, other = work.device_names(plan.calibration, second)
+    assert rows[0][where] == f"{one} for prefill, {other} for decode"
+    assert {one, other} <= {row[where] for row in rows}
+    assert "pull" in rows[0][heads.index("Replicas")]
+    rising = [row.hardware for row in rows_of(owner_client, plan, "?sort=hardware")]
+    assert rising == sorted(rising)
+    assert "Hardware" not in [column.label for column in table_of(owner_client, finished_plan).columns]
 
 
 def test_candidates_are_filtered_by_outcome(make_plan, answers, owner_client) -> None:

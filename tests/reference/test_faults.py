@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.traffic import Finding, Traffic, TrafficError, read_traffic, statistics
+from planner.traffic import BenchmarkResult, Finding, Traffic, TrafficError, read_traffic, statistics
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,24 @@ def test_d07_not_finite_negative_and_broken(faults: Path) -> None:
     json.dumps(error.to_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("start", ["d08", "d09", "d10"])
-def test_d08_to_d10_are_results_and_no_traces(faults: Path, start: str) -> None:
+@pytest.mark.parametrize(
+    ("start", "code", "words"),
+    [
+        # retokenized 0, TTFT 0, ITL 0; Infinity accepted as unlimited
+        ("d08", "nothing_measured", ("TTFT", "ITL", "counted again", "refused as a measurement")),
+        # (e2e - ttft) / (out - 1) = 0.01584 s against 0.007516 s: factor 2.1; reject the ITL, offer the TPOT
+        ("d09", "identity_fails", ("15.84 ms", "7.516 ms", "factor of 2.1", "not used; take 15.84 ms")),
+        # the client did not offer the stated load (58 %); a closed-loop number
+        ("d10", "closed_loop", ("did not offer", "58 %", "closed-loop", "open-loop SLO")),
+    ],
+)
+def test_d08_to_d10_are_results_and_no_traces(
+    faults: Path, start: str, code: str, words: tuple[str, ...]
+) -> None:
     (path,) = faults.glob(f"{start}*")
-    assert refused(path).errors[0].code == "benchmark_result"
+    error = refused(path)
+    assert isinstance(error, BenchmarkResult)
+    assert error.errors[0].code == "benchmark_result"
+    (problem,) = [problem for problem in error.errors if problem.code == code]
+    assert all(word in problem.message for word in words), problem.message
+    json.dumps(error.to_dict(), allow_nan=False)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calibration.sources.choosing import choose_points, in_domain
-from calibration.sources.fit_check import BARS, fit_check
+from calibration.sources.fit_check import fit_check
 from calibration.sources.step_csv import read_step_csv
 from calibration.steptime import Chunk, StepSample, StepShape, features_of, fit, gate, heldout_report
 
@@ -25,10 +25,10 @@ def test_forty_points_meet_the_bars_on_every_other_row(table):
 
 
 def test_eighty_points_do_better_still(table):
-    check = fit_check(table, points=80, seeds=2)
-    assert check.mean("median") < 0.016
+    check = fit_check(table, points=80, seeds=3)
+    assert check.mean("median") < 0.015
     assert check.mean("p90") < 0.055
-    assert check.mean("p95") < BARS["p95"]
+    assert check.mean("p95") < 0.075
 
 
 def test_an_imported_table_covers_what_its_server_can_run(table):

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from calibration.steptime.scalar import StepTimeArrays, linear_model
-from planner.simulation.kernel import simulate
+from calibration.transfer import TransferTable
+from planner.simulation.cluster.deployment import Disaggregated, HandOff, Network, pool
+from planner.simulation.kernel import cluster, simulate
 from planner.simulation.knobs import PolicyKnobs, PrefillFirstKnobs, SarathiKnobs, VllmKnobs
 from planner.simulation.outcome import Outcome
 
@@ -183,21 +185,30 @@ def received(decode_s: float, token_s: float) -> StepTimeArrays:
     return model._replace(chunk_tokens_s=model.chunk_tokens_s - decode_s)
 
 
-def handed_over(
+def received_within_steps(
     arrival_s: np.ndarray, isl: int, prefill: StepTimeArrays, decode: StepTimeArrays
-) -> tuple[np.ndarray, Outcome]:
-    """The first vLLM with a Mooncake connector: both workers run whole prompts first (vLLM V0). The prefill worker
-    emits nothing; the decode worker's prefill step only waits for the KV caches, while its decodes wait too.
-
-    Returns each request's TTFT and what the decode worker did. All requests have 6 outputs.
-    """
+) -> Outcome:
+    """The decode worker of the first vLLM with a Mooncake connector: its prefill step waits for the KV caches of a
+    batch, one after the other, and its decodes wait too. 6 outputs each."""
     prompts, knobs = np.full(len(arrival_s), isl), PrefillFirstKnobs(32_768, 256, ROOMY)
-    sent_s = simulate(arrival_s, prompts, np.ones_like(prompts), None, knobs, prefill).done_s
-    order = np.argsort(sent_s, kind="stable")
-    outcome = simulate(sent_s[order], prompts, np.full_like(prompts, 6), None, knobs, decode)
-    first_s = np.empty_like(sent_s)
-    first_s[order] = outcome.first_token_s
-    return first_s - arrival_s, outcome
+    sent_s = np.sort(simulate(arrival_s, prompts, np.ones_like(prompts), None, knobs, prefill).done_s)
+    return simulate(sent_s, prompts, np.full_like(prompts, 6), None, knobs, decode)
+
+
+KV_BYTES_PER_TOKEN = 2 * 28 * 4 * 128 * 2  # Qwen2.5-7B: layers, KV heads, head size, 2 bytes
+
+
+def one_and_one(prefill: StepTimeArrays, decode_s: float, token_s: float) -> Disaggregated:
+    """1P1D: both workers run whole prompts first (vLLM V0), KV caches are pulled after the prefill over one card on
+    each side, which moves a token's in `token_s`; transfers that meet share it."""
+    knobs = PrefillFirstKnobs(32_768, 256, ROOMY)
+    table = TransferTable.line(0.0, KV_BYTES_PER_TOKEN / token_s)
+    return Disaggregated(
+        pool(1, knobs, prefill),
+        pool(1, knobs, linear_model(decode_s)),
+        HandOff.vllm(KV_BYTES_PER_TOKEN),
+        Network.cards(table),
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -205,12 +216,18 @@ def test_a14_one_a10_against_two(cases: dict[str, Any], seed: int) -> None:
     """Aggregated with vLLM V0 (prefill first), with chunks of 512 beside decodes (its default), and 1P1D.
 
     From the light load of short prompts (S2), published medians: a decode step is the median gap, 12.17 ms (11.46
-    on the decode worker), a prompt of 256 what is left of the TTFT, and its hand-over what 1P1D adds to the TTFT. TCP
-    adds to that the difference of the two medians at 8 requests/s. All else is predicted, but one thing: decodes that
-    wait 301 ms at S8 need hand-overs far slower than S2 shows them, so that relation is not reproduced.
+    on the decode worker), a prompt of 256 what is left of the TTFT, and its transfer what 1P1D adds to the TTFT. TCP
+    adds to that the difference of the two medians at 8 requests/s. All else is predicted.
+
+    One relation is not: at S8 the published decode worker's p99 gap is 301 ms. In the cluster simulator, as in engines
+    of today, KV caches arrive beside the decode steps, which never wait: every gap is a decode step. The measured
+    connector received them inside the decode worker's own step. That alone makes gaps of a transfer or more (45 ms at
+    p99), and still not 301 ms: in the publication a hand-over adds 67 ms at S8 and 34 ms at S2, so what it costs under
+    load is not what it costs at rest, and nothing published says why.
     """
     case = cases["A14"]
     decode_s = published(case, "S2-agg", "itl_p50_ms") * MS
+    on_worker_s = published(case, "S2-1p1d-rdma", "itl_p50_ms") * MS
     token_s = (published(case, "S2-agg", "ttft_p50_ms") * MS - decode_s) / 256
     fast_s = (published(case, "S2-1p1d-rdma", "ttft_p50_ms") - published(case, "S2-agg", "ttft_p50_ms")) * MS
     by_tcp = published(case, "S8-1p1d-tcp", "ttft_p50_ms") - published(case, "S8-1p1d-rdma", "ttft_p50_ms")
@@ -218,40 +235,43 @@ def test_a14_one_a10_against_two(cases: dict[str, Any], seed: int) -> None:
     per_token_s = {"rdma": fast_s / 256, "tcp": (fast_s + by_tcp * MS) / 256}
     metrics: dict[str, dict[str, float]] = {}
     for row, rate, isl in (("L", 2, 1024), ("S2", 2, 256), ("S8", 8, 256)):
-        arrival_s = poisson(rate * 1.01, 200, seed)
-        load = arrival_s, np.full(200, isl), np.full(200, 6)
+        load = poisson(rate * 1.01, 200, seed), np.full(200, isl), np.full(200, 6), None
         for arm, knobs in (
             ("agg", PrefillFirstKnobs(32_768, 256, ROOMY)),
             ("agg-chunked", SarathiKnobs(512, 256, ROOMY)),
         ):
-            outcome = simulate(*load, None, knobs, model)
-            metrics[f"{row}-{arm}"] = told(outcome.ttft_s(), outcome)
+            metrics[f"{row}-{arm}"] = told(simulate(*load, knobs, model))
         for link, of_token_s in per_token_s.items():
-            decode = received(published(case, "S2-1p1d-rdma", "itl_p50_ms") * MS, of_token_s)
-            metrics[f"{row}-1p1d-{link}"] = told(*handed_over(arrival_s, isl, model, decode))
-    assert [relation.split(" (")[0] for relation in broken(case, metrics)] == [
-        "itl_p99_ms: S8-1p1d-rdma > S8-agg-chunked"
-    ]
+            deployment = one_and_one(model, on_worker_s, of_token_s)
+            metrics[f"{row}-1p1d-{link}"] = told(cluster.simulate(*load, deployment).requests)
+    missing = [relation.split(" (")[0] for relation in broken(case, metrics)]
+    assert missing == ["itl_p99_ms: S8-1p1d-rdma > S8-agg-chunked"]
+    assert metrics["S8-1p1d-rdma"]["itl_p99_ms"] == pytest.approx(on_worker_s, rel=0.01)
+    decode = received(on_worker_s, per_token_s["rdma"])
+    waiting = told(received_within_steps(poisson(8 * 1.01, 200, seed), 256, model, decode))
+    assert fast_s < waiting["itl_p99_ms"] < metrics["S8-agg-chunked"]["itl_p99_ms"]
 
 
-def told(ttft_s: np.ndarray, outcome: Outcome) -> dict[str, float]:
+def told(outcome: Outcome) -> dict[str, float]:
+    """Seconds; relations compare like with like."""
     return {
-        "ttft_mean_ms": ttft_s.mean(),
-        "ttft_p99_ms": float(np.percentile(ttft_s, 99)),
+        "ttft_mean_ms": outcome.ttft_s().mean(),
+        "ttft_p99_ms": outcome.percentile("ttft", 99),
         "tpot_mean_ms": outcome.tpot_s().mean(),
         "itl_p99_ms": outcome.percentile("itl", 99),
-        "req_s": len(ttft_s) / outcome.makespan_s,
+        "req_s": len(outcome.arrival_s) / outcome.makespan_s,
     }
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a16_the_knee_of_1p1d(cases: dict[str, Any], seed: int) -> None:
-    """TP4 on both sides, by rate and by prompt length; the same connector as A14.
+    """TP4 on both sides, by rate and by prompt length; deployed as in A14.
 
-    The decode worker's hand-overs bound the rate: at 1,024 tokens 7.36 a second, published for 8 offered. The
-    rest of the median TTFT at 2 a second is the prefill. A decode step is the median gap there, 17.08 ms. Both grow
-    with the prompt. TCP adds a quarter of what it does in A14, since each of four workers moves a quarter.
-    The knee itself, its height, and where a load is called saturated are predicted.
+    Transfers bound the rate: at 1,024 tokens 7.36 a second, published for 8 offered. The rest of the median TTFT at 2
+    a second is the prefill. A decode step is the median gap there, 17.08 ms. Both grow with the prompt. TCP adds a
+    quarter of what it does in A14, since each of four workers moves a quarter.
+    The knee itself, its height, and which loads are called saturated are predicted: those that were served more slowly
+    than they came, and no other.
     """
     case = cases["A16"]
     short = cases["A14"]
@@ -259,7 +279,7 @@ def test_a16_the_knee_of_1p1d(cases: dict[str, Any], seed: int) -> None:
     prefill = linear_model(token_s=published(case, "q2", "ttft_p50_ms") * MS / 1024 - hand_over_s)
     decode_s = published(case, "q2", "itl_p50_ms") * MS
     by_tcp = published(short, "S8-1p1d-tcp", "ttft_p50_ms") - published(short, "S8-1p1d-rdma", "ttft_p50_ms")
-    metrics, saturated = {}, {}
+    metrics, saturated = {}, set()
     for arm, rate, isl in (
         ("q2", 2, 1024),
         ("q4", 4, 1024),
@@ -271,13 +291,63 @@ def test_a16_the_knee_of_1p1d(cases: dict[str, Any], seed: int) -> None:
         ("q2-isl8192", 2, 8192),
     ):
         of_token_s = hand_over_s + (by_tcp * MS / 256 / 4 if arm == "q8-tcp" else 0.0)
-        arrival_s = poisson(rate * 1.01, 200, seed)
-        ttft_s, outcome = handed_over(arrival_s, isl, prefill, received(decode_s, of_token_s))
-        metrics[arm] = told(ttft_s, outcome)
-        saturated[arm] = outcome.saturated
+        load = poisson(rate * 1.01, 200, seed), np.full(200, isl), np.full(200, 6), None
+        outcome = cluster.simulate(*load, one_and_one(prefill, decode_s, of_token_s)).requests
+        metrics[arm] = told(outcome)
+        if outcome.saturated:
+            saturated.add(arm)
     assert broken(case, metrics) == []
-    assert not any(saturated[arm] for arm in ("q2", "q4", "q6", "q2-isl2048"))
-    assert saturated["q2-isl8192"]
+    slow = {
+        arm["name"]
+        for arm in case["arms"]
+        if arm["metrics"]["req_s"] < 0.95 * (8 if "q8" in arm["name"] else 2)
+    }
+    assert saturated == slow & set(metrics) == {"q8", "q8-tcp", "q2-isl4096", "q2-isl8192"}
+
+
+def test_a04_a_cap_on_each_prompts_chunk(cases: dict[str, Any]) -> None:
+    """Attempted: vLLM on an RTX 3090, Qwen3-4B; a prompt D comes while a long prompt C is computed, cap 0 or 128.
+
+    Assumed: C has 1,024 tokens (half of max_model_len), D 128 (the cap, so it never binds for D) and comes 3.4 ms
+    later (C's and D's published TTFT without a cap end in the same step), both give 13 tokens. No step time was
+    published: a roofline as in A35, 8.04 GB at 936 GB/s and 2 x 4.02 G operations per token at half of 71 TFLOP/s.
+
+    What the cap does to whom holds; how much does not. The published run capped C from its first step: D's TTFT is two
+    capped steps. vLLM 0.33, whose rules are simulated, lifts the cap while a request is alone in the engine, so D
+    waits for a whole step of 512 first. And eager steps cost the host a time that a roofline has not, which makes eight
+    steps instead of two dearer for C than predicted.
+    """
+    case = cases["A04"]
+    model = linear_model(8.04e9 / 936e9, token_s=2 * 4.02e9 / (0.5 * 71e12))
+    metrics = {}
+    for arm in ("0", "128"):
+        knobs = VllmKnobs(512, 4, ROOMY, long_prefill_token_threshold=int(arm), async_scheduling=False)
+        outcome = simulate(*columns((0.0, 1024, 13), (0.0034, 128, 13)), None, knobs, model)
+        (c, d), (c_total, d_total) = outcome.ttft_s().tolist(), outcome.e2e_s().tolist()
+        metrics[arm] = {"c_ttft_ms": c, "d_ttft_ms": d, "c_total_ms": c_total, "d_total_ms": d_total}
+    missing = [relation.split(" (")[0] for relation in broken(case, metrics)]
+    assert missing == ["d_ttft_ms: 128 ratio 0", "c_ttft_ms: 128 ratio 0"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a12_several_partial_prefills(cases: dict[str, Any], seed: int) -> None:
+    """Attempted: 800 small, 150 medium and 50 large prompts on an L4; so many may be in the middle of their prefill.
+
+    vLLM 0.33 has no such limit; its nearest knob gives each prompt 1/N of the budget, so that N are under way. Nothing
+    else was published, so all is assumed: prompts of 100, 1,000 and 10,000 tokens (a decade apart), 100 outputs, 6
+    requests/s at random, a budget of 2,048 (vLLM's default there), and a model of 3.1 G parameters in bf16 (larger
+    ones leave an L4's 24 GB no room): 6.2 GB at 300 GB/s, operations at half of 121 TFLOP/s. All four relations hold.
+    """
+    case = cases["A12"]
+    kinds = np.random.default_rng(seed).permutation(np.repeat([0, 1, 2], [800, 150, 50]))
+    load = poisson(6.0, 1000, seed), np.array([100, 1000, 10_000])[kinds], np.full(1000, 100), None
+    model = linear_model(6.2e9 / 300e9, token_s=2 * 3.1e9 / (0.5 * 121e12))
+    metrics = {}
+    for arm, cap in (("default", 0), ("4", 2048 // 4), ("8", 2048 // 8)):
+        outcome = simulate(*load, VllmKnobs(2048, 256, ROOMY, long_prefill_token_threshold=cap), model)
+        assert not outcome.saturated
+        metrics[arm] = told(outcome)
+    assert broken(case, metrics) == []
 
 
 def test_a35_more_sequences(cases: dict[str, Any]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner.traffic import TrafficError, load_traffic, read_traffic, statistics
+sys.path.insert(0, str(Path(__file__).parent))
+import independent_statistics as independent
+
+from planner.traffic import BenchmarkResult, TrafficError, load_traffic, read_traffic, statistics
 
 FIGURES = {
     "azure-2023-code.csv.gz": {
@@ -82,14 +86,17 @@ def test_lengths_only_asks_for_a_rate_and_takes_it(reference_data: Path) -> None
     assert traffic.prompt_tokens[0] == 3_772
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["agentic-mooncake.jsonl", "applied-compute-agentic.jsonl", "dynamo-agentic.jsonl", "dynamo-standard.jsonl",
-     "mooncake-delta.jsonl"],
-)  # fmt: skip
-def test_traces_that_are_not_read_are_refused_by_name(reference_data: Path, name: str) -> None:
-    with pytest.raises(TrafficError, match="not read yet"):
-        read_traffic(reference_data / "traces" / name)
+@pytest.mark.parametrize("name", sorted(independent.READERS))
+def test_every_trace_has_the_statistics_of_an_independent_script(reference_data: Path, name: str) -> None:
+    path = reference_data / "traces" / name
+    expected = independent.statistics(path)
+    figures = statistics(read_traffic(path, rate_per_s=2.0))
+    for key, value in expected.items():
+        assert figures.get(key) == (pytest.approx(value, rel=1e-9) if value is not None else None), key
+
+
+def test_every_trace_is_among_them(reference_data: Path) -> None:
+    assert {path.name for path in (reference_data / "traces").iterdir()} == set(independent.READERS)
 
 
 TOOLS = {
@@ -98,12 +105,45 @@ TOOLS = {
 }  # fmt: skip
 
 
-def test_results_of_benchmarks_are_refused_by_the_name_of_their_tool(reference_data: Path) -> None:
+# What each file shows: per run, how the two identities come out. inference-perf states half of the true TPOT.
+TIME, LITTLE = "mean(E2E - TTFT) = mean TPOT x (mean output - 1)", "concurrency = throughput x E2E"
+VERDICTS = {
+    "LMBench": [("holds", "holds")],
+    "aiperf_profile": [("holds", "cannot be checked")],
+    "profile_export_aiperf.csv": [("holds", "cannot be checked")],
+    "profile_export_aiperf.json": [("holds", "holds")],
+    "guidellm_report_v2": [("holds", "holds")] * 2,
+    "guidellm": [("holds", "holds")],
+    "stage_": [("fails", "cannot be checked")],
+    "summary_": [("fails", "cannot be checked")],
+    "llmperf_individual": [("holds", "cannot be checked")],
+    "llmperf_summary": [("holds", "holds")],
+    "minimax_m25_vllm_tep8_isl8192_osl128_conc32": [("holds", "warns")],
+    "minimax": [("holds", "holds")],
+}
+
+
+def test_results_of_benchmarks_are_refused_by_the_name_of_their_tool_and_checked(
+    reference_data: Path,
+) -> None:
     files = [path for path in sorted((reference_data / "benchmarks").rglob("*")) if path.is_file()]
     assert len(files) >= 20
     for path in files:
         tool = next(tool for start, tool in TOOLS.items() if path.name.startswith(start))
-        with pytest.raises(TrafficError) as caught:
+        with pytest.raises(BenchmarkResult) as caught:
             read_traffic(path, rate_per_s=1.0)
         assert caught.value.errors[0].code == "benchmark_result", path.name
         assert tool in caught.value.detail, path.name
+        found = [
+            tuple(check.verdict for name in (TIME, LITTLE) for check in checks if check.name == name)
+            for checks in caught.value.checks
+        ]
+        assert found == next(v for start, v in VERDICTS.items() if path.name.startswith(start)), path.name
+
+
+def test_inference_perf_states_half_of_its_tpot(reference_data: Path) -> None:
+    for path in (reference_data / "benchmarks" / "inference_perf_llama3-8b_h100").iterdir():
+        with pytest.raises(BenchmarkResult) as caught:
+            read_traffic(path)
+        (check,) = [check for check in caught.value.checks[0] if check.name == TIME]
+        assert check.ratio == pytest.approx(2.1, abs=0.05)

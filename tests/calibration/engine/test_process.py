@@ -17,6 +17,7 @@ from calibration.architecture import Architecture
 from calibration.engine import wire
 from calibration.engine.client import REPOSITORY, EngineClient, EngineError
 from calibration.engine.device_lock import DeviceBusy, device_lock
+from calibration.engine.process import FORMULA, STRETCH
 
 TINY = Architecture(
     name="tiny", model_type="llama", layers=2, hidden_size=64, heads=4, kv_heads=2, head_dim=16,
@@ -54,6 +55,19 @@ def test_measures_and_ends():
         pid = engine.pid
     assert gone(pid)
     engine.close()
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.12])
+def test_the_hooks_of_tests_decide_what_a_step_took_and_the_record_says_so(monkeypatch, stretch):
+    with start() as engine:
+        assert not {"steps_timed_by", "steps_stretched_by"} & engine.environment().keys()
+    monkeypatch.setenv(FORMULA, "1")
+    monkeypatch.setenv(STRETCH, str(stretch))
+    with start() as engine:
+        seconds = [engine.measure([10, 20], [(5, 0, True)], seed=i).seconds for i in range(20)]
+        assert engine.environment()["steps_timed_by"] == "a formula"
+        assert engine.environment().get("steps_stretched_by", 1.0) == stretch
+    assert sum(seconds) / 20 == pytest.approx((4e-3 + 7 * 3e-5 + 2 * 1e-4) * stretch, rel=0.02)
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing():

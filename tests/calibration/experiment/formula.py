@@ -23,13 +23,15 @@ class FormulaRunner:
         self.rng = np.random.default_rng(seed)
         self.asked = []
         self.seeds = []
+        self.lead_ins = []
 
     def environment(self):
         return {"dtype": "formula", "device": "cpu"}
 
-    def measure(self, decode_contexts, chunks, seed):
+    def measure(self, decode_contexts, chunks, seed, lead_in=()):
         shape = StepShape(tuple(decode_contexts), tuple(Chunk(*chunk) for chunk in chunks))
         self.asked.append(shape)
+        self.lead_ins.append(tuple(lead_in))
         self.seeds.append(seed)
         seconds = self.law(shape) * float(np.exp(self.noise * self.rng.standard_normal()))
         return StepTiming(seconds, 1e-4, len(self.asked) % 4 == 0)

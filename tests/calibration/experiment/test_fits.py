@@ -62,8 +62,8 @@ def test_contexts_that_the_model_does_not_have_are_refused_by_field():
         }
     )  # fmt: skip
     assert check_fits(windowed, Envelope(16, 512, 512), device="cpu", free_bytes=GIB)
-    with pytest.raises(BadEnvelope, match="sliding window of 512"):
-        check_fits(windowed, DEMO_ENVELOPE, device="cpu", free_bytes=GIB)
+    # Beyond its window too: the engine's layers then see their last 512 tokens.
+    assert check_fits(windowed, DEMO_ENVELOPE, device="cpu", free_bytes=GIB)
 
 
 def test_activations_cover_the_largest_tensors_of_a_step():

@@ -1,5 +1,6 @@
 """From samples to a published model or an honest refusal, on laws that are known."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -16,7 +17,7 @@ from calibration.pipeline import (
     device_kind,
     fit_samples,
 )
-from calibration.steptime import StepSample, StepShape, StepTimeModel, features_of
+from calibration.steptime import Chunk, StepSample, StepShape, StepTimeModel, features_of
 
 DEMO = PRESETS["demo"]
 
@@ -158,6 +159,27 @@ def test_no_sample_fits_the_pool(formula):
     result = fit_samples(imported(formula, 30, np.random.default_rng(2)), device="cuda:0", kv_tokens=1)
     assert not result.published
     assert {sample.role for sample in result.samples} == {"outside"}
+    assert "30 of 30 steps need more KV than the pool of 1 tokens that was named" in result.reason
+
+
+def test_too_few_samples_with_a_fitted_role_are_named(formula):
+    samples = [
+        dataclasses.replace(sample, role="fit" if index < 2 else "heldout")
+        for index, sample in enumerate(imported(formula, 30, np.random.default_rng(2)))
+    ]
+    result = fit_samples(samples, device="cuda:0")
+    assert "of 30 samples 2 have a role that is fitted (roles: 2 fit, 28 heldout)" in result.reason
+
+
+def test_odd_tables_are_refused_without_a_warning():
+    """Warnings are errors here: times over thirteen decades, one shape far from all others."""
+    rng = np.random.default_rng(6)
+    for seed in range(2):
+        shapes = [StepShape((int(c),) * int(b)) for b, c in rng.integers(1, 40, (8, 2))]
+        shapes += [StepShape((), (Chunk(int(q), 0),)) for q in rng.integers(1, 900, 5)]
+        samples = [StepSample(shape, (10.0 ** rng.uniform(-7, 3.5),)) for shape in shapes]
+        result = fit_samples(samples, device="a GPU", seed=seed)
+        assert result.reason.startswith("refused")
 
 
 def test_device_kinds():
@@ -180,6 +202,7 @@ def test_the_real_engine_end_to_end(tmp_path, monkeypatch):
         Envelope(4, 64, 32),
         kv_tokens=1_024,
         dtype="float32",
+        surroundings=False,
         on_sample=lambda ordinal, sample: kept.__setitem__(ordinal, sample),
         on_progress=lambda *values: progress.append(values),
     )
@@ -190,6 +213,8 @@ def test_the_real_engine_end_to_end(tmp_path, monkeypatch):
     assert result.environment["kv_tokens"] == 1_024
     assert 0 < result.environment["cpu_s"] < 150
     assert progress[0][2] == "Waiting for cpu"
+    assert result.facts.engine.name == "ridgeline"
+    assert result.facts.engine.version.startswith("torch ")
     json.dumps([result.environment, result.to_dict()], allow_nan=False)
 
 

@@ -1,5 +1,6 @@
 """How points are repeated: order, stopping, sentinels, and nothing lost on the way."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -58,9 +59,9 @@ def test_a_point_closes_when_its_own_median_is_tight(formula):
         return 1e-3
 
     class OneNoisy(formula.FormulaRunner):
-        def measure(self, decode_contexts, chunks, seed):
+        def measure(self, decode_contexts, chunks, seed, lead_in=()):
             self.noise = 0.3 if decode_contexts == (103,) else 0.001
-            return super().measure(decode_contexts, chunks, seed)
+            return super().measure(decode_contexts, chunks, seed, lead_in=lead_in)
 
     result, _ = run(OneNoisy(law), decodes(6))
     repeats = {
@@ -92,8 +93,8 @@ def test_sentinels_come_first_last_and_every_twenty_five_measurements(formula):
 
 def test_drift_shows_in_the_sentinels(formula):
     class Slowing(formula.FormulaRunner):
-        def measure(self, decode_contexts, chunks, seed):
-            timing = super().measure(decode_contexts, chunks, seed)
+        def measure(self, decode_contexts, chunks, seed, lead_in=()):
+            timing = super().measure(decode_contexts, chunks, seed, lead_in=lead_in)
             return type(timing)(timing.seconds * (1 + len(self.asked) / 1_000), timing.host_gap_s, False)
 
     result, _ = run(Slowing(noise=0.0), decodes(150))
@@ -153,6 +154,8 @@ def test_progress_never_falls_back_and_ends_full(formula):
     measuring = [progress for progress in seen if progress[2].startswith("Measuring")]
     done = [progress[0] for progress in measuring]
     assert done == sorted(done)
+    shares = [progress[0] / progress[1] for progress in measuring]
+    assert shares == sorted(shares)
     assert measuring[-1][0] == measuring[-1][1]
     assert measuring[-1][3] == 0
     assert all(eta_s >= 0 for *_, eta_s in measuring)
@@ -183,3 +186,62 @@ def test_the_same_seed_asks_for_the_same_steps(formula):
 )
 def test_steps_in_words(shape, words):
     assert describe(shape) == words
+
+
+def test_an_interrupted_run_goes_on_with_what_it_has(formula):
+    """Repeats of before count; closed points are not measured again; a step that is another one is not taken over."""
+    listed = decodes(6)
+    _, kept = run(formula.FormulaRunner(noise=0.001), listed)
+    held = {ordinal: kept[ordinal] for ordinal in range(4)} | {
+        4: dataclasses.replace(kept[4], shape=kept[0].shape)
+    }
+    half = dataclasses.replace(kept[0], seconds=kept[0].seconds[:2])
+    runner = formula.FormulaRunner(noise=0.001, seed=7)
+    result = run_experiment(
+        runner, listed, WATCHED, warm_up(DEMO), rules=RULES["cpu"], seed=1, on_sample=lambda *a: None,
+        on_progress=lambda *a: None, on_log=lambda line: None, should_stop=lambda: False, earlier=held | {0: half},
+    )  # fmt: skip
+    asked = Counter(shape for shape in runner.asked if shape in {point.shape for point in listed})
+    assert [asked[point.shape] for point in listed] == [3, 0, 0, 0, 5, 5]
+    assert result.samples[0].seconds[:2] == half.seconds
+    assert result.samples[1] == kept[1]
+    assert result.observed["steps_of_an_earlier_run"] == 2 + 3 * 5
+    assert [len(sample.seconds) for sample in result.samples[:6]] == [5] * 6
+
+
+def test_every_step_is_timed_behind_decodes_as_a_server_runs_it(formula):
+    runner = formula.FormulaRunner()
+    listed = [
+        Point(StepShape((30, 40)), "fit"),
+        Point(StepShape((30, 40), (Chunk(64, 10),)), "fit"),
+        Point(StepShape((), (Chunk(64, 10),)), "fit"),
+    ]
+    run(runner, listed)
+    behind = dict(zip(runner.asked, runner.lead_ins, strict=True))
+    assert [behind[point.shape] for point in listed] == [(30, 40), (30, 40), (73,)]
+
+
+@pytest.mark.parametrize(("noise", "repeats"), [(0.5, 15), (0.001, 5)])
+def test_the_total_that_is_told_is_about_what_it_comes_to(formula, noise, repeats):
+    """From the fourth pass on, of fifteen that a noisy device takes; one more for each open point would tell four."""
+    seen = []
+    run(formula.FormulaRunner(noise=noise), decodes(12), on_progress=lambda *progress: seen.append(progress))
+    told = [total for done, total, message, _ in seen if message.startswith("Measuring") and done > 3 * 12]
+    assert told[-1] == repeats * 12
+    assert all(0.85 * told[-1] <= total <= 1.15 * told[-1] for total in told)
+    late = [p for p in seen if p[2].startswith("Measuring") and p[1] > p[0] > 4 * 12]
+    assert all(eta_s > 0 for *_, eta_s in late)
+
+
+def test_where_no_interval_is_narrow_enough_every_repeat_is_taken_and_told(formula):
+    """A drift check's rules."""
+    seen = []
+    rules = Rules(half_width=0.0, steady_within=0.05, least_repeats=3, most_repeats=6)
+    run(
+        formula.FormulaRunner(noise=0.01),
+        decodes(4),
+        rules=rules,
+        on_progress=lambda *told: seen.append(told),
+    )
+    told = [total for done, total, message, _ in seen if message.startswith("Measuring") and done > 4 * 4]
+    assert set(told) == {6 * 4}

@@ -47,8 +47,8 @@ def test_decode_prefill_and_mixed_rows_become_shapes_and_seconds():
         GOOD.replace("step_ms", "step_ms,note").replace("5\n", "5,a\n").replace("40\n", "40,\n"),
         "step_s,decode_seqs,decode_context,prefill_tokens,prefill_context\n"
         "0.0165,2,100,0,0\n0.04,0,0,512,64\n0.06125,2,100,512,64\n",
-        gzip.compress(GOOD.encode()),
-        gzip.compress(GOOD[:70].encode()) + gzip.compress(GOOD[70:].encode()),
+        gzip.compress(GOOD.encode(), mtime=0),
+        gzip.compress(GOOD[:70].encode(), mtime=0) + gzip.compress(GOOD[70:].encode(), mtime=0),
     ],
     ids=["bom", "crlf", "blank lines", "no last newline", "blanks", "upper case", "whole floats", "exponent",
          "further column", "order and step_s", "gzip", "joined gzip"],
@@ -64,7 +64,7 @@ def test_rows_of_one_shape_are_repeats():
 
 def test_a_path_and_a_read_file_work_too(tmp_path):
     path = tmp_path / "steps.csv.gz"
-    path.write_bytes(gzip.compress(GOOD.encode()))
+    path.write_bytes(gzip.compress(GOOD.encode(), mtime=0))
     assert read_step_csv(path) == read_step_csv(str(path)) == read(GOOD)
     file = io.BytesIO(GOOD.encode())
     file.read()
@@ -116,7 +116,7 @@ def test_a_bad_row_is_refused_at_its_place(row, column):
         (HEADER + ",decode_seqs\n", [(1, "decode_seqs")]),
         (b"\xff\xfe" + GOOD.encode(), [(1, "")]),
         (GOOD.encode() + b"\xe9\n", [(5, "")]),
-        (gzip.compress(GOOD.encode())[:-12], [(1, "")]),
+        (gzip.compress(GOOD.encode(), mtime=0)[:-12], [(1, "")]),
         (b"\x1f\x8bnot gzip", [(1, "")]),
     ],
     ids=["empty", "blank", "only a bom", "only a header", "semicolons", "missing column", "two times", "no time",
@@ -141,7 +141,7 @@ def test_every_bad_row_is_named_and_the_rest_only_counted():
 
 def test_sizes_are_bounded(monkeypatch):
     assert problems(GOOD, max_bytes=50) == [(1, "")]
-    assert problems(gzip.compress(b"0" * 10**6), max_bytes=10_000) == [(1, "")]
+    assert problems(gzip.compress(b"0" * 10**6, mtime=0), max_bytes=10_000) == [(1, "")]
     monkeypatch.setattr(step_csv, "MAX_ROWS", 2)
     assert problems(GOOD) == [(4, "")]
     monkeypatch.setattr(step_csv, "MAX_ROWS", 3)

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numba
@@ -17,6 +18,7 @@ from calibration.steptime import (
     heldout_report,
     step_seconds,
 )
+from calibration.steptime.law import Tokens, seconds_and_slopes
 from calibration.steptime.probing import monotonicity_violations
 
 
@@ -60,6 +62,20 @@ def test_a_staircase_is_used_where_it_predicts_better_and_only_there(truth):
     assert model.left_out_losses["256/1"] < model.left_out_losses["0/1"] / 2
     plain = fit(truth.measure(truth.roofline, where, noise=0.0), bootstrap=0)
     assert plain.tokens.tile == 0
+
+
+def test_the_laws_own_error_is_told_from_the_scatter_of_the_points(noisy, truth):
+    """The points of `noisy` are 2 % off by themselves, and their repeats scatter by as much. Exact points of another
+    law: the spread is its own, but for the refits'."""
+    model, _ = noisy
+    assert model.decode_spread.law_error < 0.95 * model.decode_spread.scale
+    assert 0.015 < model.chunk_spread.law_error < 0.95 * model.chunk_spread.scale
+    exact = truth.measure(truth.outside, truth.corners() + truth.shapes(41, 1), noise=0.0, seed=1)
+    other = fit(exact, seed=1)
+    assert other.chunk_spread.law_error > 0.75 * other.chunk_spread.scale
+    old = model.to_dict()
+    del old["chunk_spread"]["law"]
+    assert StepTimeModel.from_dict(old).chunk_spread.law_error == model.chunk_spread.scale
 
 
 def test_intervals_have_their_level_on_fresh_samples(truth):
@@ -134,6 +150,46 @@ def test_json_gives_the_same_model_back(noisy, truth):
     assert json.dumps(again.to_dict()) == text
     assert np.array_equal(again.predict_s(features), model.predict_s(features))
     assert np.array_equal(again.interval_s(features)[1], model.interval_s(features)[1])
+
+
+def test_a_model_of_before_the_norm_was_sharper_says_what_it_said(noisy, truth):
+    """Its prices were fitted with a power of 3: read as anything else they would be up to 6 % too low."""
+    data = json.loads(json.dumps(noisy[0].to_dict()))
+    del data["tokens"]["attention_power"]
+    old = StepTimeModel.from_dict(data)
+    features = features_of([s for s in truth.shapes(60, 9) if s.chunks])
+    law, _ = seconds_and_slopes(old.theta, Tokens(attention_power=3), features)
+    alone = dataclasses.replace(old, check_shares=(0.0, 0.0))
+    inside = np.all(np.clip(features.matrix(), old.hull.low, old.hull.high) == features.matrix(), axis=1)
+    assert inside.sum() > 20
+    assert np.allclose(alone.predict_s(features)[inside], law[inside], rtol=1e-9)
+    sharper = dataclasses.replace(alone, tokens=dataclasses.replace(old.tokens, attention_power=4))
+    assert np.all(sharper.predict_s(features) <= alone.predict_s(features) * (1 + 1e-12))
+    assert StepTimeModel.from_dict(old.to_dict()).tokens.attention_power == 3
+
+
+def test_many_samples_show_what_no_line_has(truth):
+    """Short contexts beside a chunk are padded to a tile: seen by the surface, chosen where it predicts better."""
+
+    def law(shape):
+        padded = 6e-7 * max(0.0, 128.0 * len(shape.decode_contexts) - sum(shape.decode_contexts))
+        return truth.roofline(shape) + (padded if shape.chunks else 0.0)
+
+    model = fit(truth.measure(law, truth.corners() + truth.shapes(500, 5), noise=0.01), bootstrap=2)
+    losses = model.left_out_losses
+    assert len(model.check.surface)
+    assert (
+        min(losses["check with surface"], losses["check with surface, many knots"])
+        < losses["check with lines"]
+    )
+    assert monotonicity_violations(model, points=300) == 0
+    again = StepTimeModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    features = features_of(truth.shapes(50, 6))
+    assert np.array_equal(again.predict_s(features), model.predict_s(features))
+    cut = model.to_dict()
+    cut["check"]["values"] = cut["check"]["values"][:-1]
+    with pytest.raises(ModelFormatError, match=r"check\.refits|check\.values"):
+        StepTimeModel.from_dict(cut)
 
 
 def test_a_model_of_before_steps_with_a_chunk_had_a_share_of_their_own_is_understood(noisy, truth):
@@ -269,3 +325,41 @@ def test_report_and_gate(noisy, truth):
         heldout_report(model, samples)
     with pytest.raises(ValueError, match="no held-out"):
         heldout_report(model, [])
+
+
+def odd_table(seed):
+    """Counts from one to millions, times from a tenth of a microsecond to an hour, repeats a million times apart."""
+    rng = np.random.default_rng(seed)
+    most, longest = rng.choice([10, 1000, 2**20]), rng.choice([1, 100, 2**24])
+    samples = []
+    for _ in range(int(rng.integers(6, 30))):
+        kind = rng.integers(3)
+        rows = int(rng.choice([1, 2, 16, 500])) if kind != 1 else 0
+        context = int(rng.integers(0, longest)) if rows else 0
+        cached = int(rng.integers(0, longest)) if kind and rng.random() < 0.5 else 0
+        chunks = (Chunk(int(rng.integers(1, most)), cached),) if kind else ()
+        seconds = 1e-7 * (1 + 1e9 * rng.random() ** 20)
+        repeats = (seconds,) * 2 if rng.random() < 0.6 else (seconds, min(3600.0, seconds * 1e6))
+        samples.append(StepSample(StepShape((context,) * rows, chunks), repeats))
+    return samples
+
+
+@pytest.mark.parametrize("seed", [0, 28])
+def test_odd_tables_are_fitted_without_a_warning_and_every_step_takes_some_time(seed):
+    samples = odd_table(seed)
+    model = fit(samples, seed=seed, bootstrap=2)
+    features = features_of(s.shape for s in samples)
+    seconds = np.concatenate([model.predict_s(features), *model.interval_s(features)])
+    assert np.all(np.isfinite(seconds))
+    assert np.all(seconds > 0)
+    StepTimeModel.from_dict(model.to_dict())  # the bounds that a file is held to
+
+
+def test_the_small_batch_table_takes_nothing_from_a_step_that_has_less(noisy):
+    """Long contexts showed less time than the law says; a step of the same size without any must keep some."""
+    long, short = StepShape((4000,)), StepShape((1,))
+    others = [StepShape((c,) * b) for b in (2, 4, 8, 16, 32) for c in (1, 4000)]
+    samples = [StepSample(s, (1e-5 + 1e-3 * sum(s.decode_contexts) / 4000,) * 3) for s in others]
+    samples += [StepSample(long, (1e-4,) * 3), StepSample(short, (1e-5,))]
+    model = fit(samples, bootstrap=4)
+    assert np.all(model.predict_s(features_of([long, short, *others])) > 0)

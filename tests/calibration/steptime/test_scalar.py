@@ -2,14 +2,15 @@ import numba
 import numpy as np
 import pytest
 
-from calibration.steptime import constant_model, linear_model, scalar, step_seconds
+from calibration.steptime import StepFeatures, constant_model, linear_model, scalar, step_seconds
+from calibration.steptime.vectorised import steps_seconds
 
 
 def some_arrays():
     """Arrays with every part in use: a box, a hull, a check model, residuals, the tables of a made-up law."""
     n = np.arange(513.0)
     base = 0.002 + np.hypot(0.004, 2e-5 * n)
-    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1, 0.3, 0.7])
+    theta = np.array([0.0, 1e-5, 3e-6, 1e-16, 2e-7, 1e-6, 4e-4, 2e-6, 3e-7, 2e-7, 1e-8, 0.1, 0.3, 0.7, 0.0])
     low = np.array([1.0, 0, 0, 0, 0, 0, 0])
     high = np.array([512.0, 64, 65, 64 * 1024, 1024, 512 * 1500, 1536])
     return scalar.StepTimeArrays(
@@ -45,13 +46,44 @@ def probe(count, seed=3):
 
 def test_numba_compiles_it_unchanged_and_agrees_bitwise():
     jitted = numba.njit(step_seconds)
-    arrays = some_arrays()
     outcomes = {True: 0, False: 0}
-    for row in probe(2000):
-        seconds, covered = step_seconds(arrays, *row)
-        assert jitted(arrays, *row) == (seconds, covered)
-        outcomes[bool(covered)] += 1
+    for arrays in (some_arrays(), with_surface(some_arrays())):
+        for row in probe(1000):
+            seconds, covered = step_seconds(arrays, *row)
+            assert jitted(arrays, *row) == (seconds, covered)
+            outcomes[bool(covered)] += 1
     assert min(outcomes.values()) > 200  # the probe reaches both answers
+
+
+def with_surface(arrays):
+    """The same with a surface over rows and contexts, up to 32 rows."""
+    rng = np.random.default_rng(8)
+    steps = rng.uniform(0, 1e-5, (33, scalar.SURFACE_WIDTH))
+    surface = np.cumsum(np.cumsum(steps, axis=0), axis=1)
+    return arrays._replace(check=np.r_[arrays.check, surface.ravel()])
+
+
+@pytest.mark.parametrize("cubed", [0.0, 1.0])
+@pytest.mark.parametrize("surfaced", [False, True], ids=["lines", "surface"])
+def test_over_arrays_it_is_the_same(cubed, surfaced):
+    arrays = with_surface(some_arrays()) if surfaced else some_arrays()
+    arrays.theta[scalar.CUBED] = cubed
+    rows = probe(400)
+    seconds, covered = steps_seconds(arrays, StepFeatures.from_matrix(rows))
+    one_by_one = [step_seconds(arrays, *row) for row in rows]
+    assert np.allclose(seconds, [s for s, _ in one_by_one], rtol=1e-12)
+    assert covered.tolist() == [c for _, c in one_by_one]
+
+
+def test_the_surface_counts_beside_a_chunk_alone():
+    plain, surfaced = some_arrays(), with_surface(some_arrays())
+    decode, mixed = (4.0, 4.0, 4.0, 400.0, 100.0, 0.0, 0.0), (40.0, 4.0, 5.0, 400.0, 100.0, 666.0, 100.0)
+    assert step_seconds(surfaced, *decode) == step_seconds(plain, *decode)
+    knots, table = scalar.SURFACE_CONTEXTS, surfaced.check[scalar.CHECK_SIZE :].reshape(33, -1)
+    added = 0.7 * np.interp(400.0, knots, table[4])
+    assert step_seconds(surfaced, *mixed)[0] == pytest.approx(
+        step_seconds(plain, *mixed)[0] + added, rel=1e-12
+    )
 
 
 def test_outside_the_box_is_the_nearest_measured_step_and_uncovered():

@@ -17,7 +17,7 @@ def roofline(shape: StepShape) -> float:
     base = 0.001 + (0.008**3 + (4e-5 * n) ** 3) ** (1 / 3) + 1e-5 * S
     if not shape.chunks:
         return base + max(1e-4, 1.2e-7 * C)
-    return base + 5e-4 + 1e-5 * b + ((8e-7 * kvm) ** 3 + (2.5e-7 * C + 2e-9 * P) ** 3) ** (1 / 3)
+    return base + 5e-4 + 1e-5 * b + ((8e-7 * kvm) ** 4 + (2.5e-7 * C + 2e-9 * P) ** 4) ** (1 / 4)
 
 
 def outside(shape: StepShape) -> float:

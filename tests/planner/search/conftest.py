@@ -18,6 +18,10 @@ from planner.traffic import Traffic
 class KnownSpread:
     scale: float = 0.04
 
+    @property
+    def law_error(self) -> float:
+        return self.scale
+
 
 @dataclass(frozen=True)
 class KnownModel:

@@ -7,8 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.search.evaluate import Bench, Evaluation, Requests, Stopped, evaluate, judge, seconds_text
-from planner.search.objectives import Objective, parse_objectives
+from planner.search.combinations import Candidate, Pools
+from planner.search.conditions import Link
+from planner.search.evaluate import (
+    Bench,
+    Evaluation,
+    Requests,
+    Stopped,
+    evaluate,
+    evaluate_candidate,
+    judge,
+)
+from planner.search.objective_text import parse_objectives
+from planner.search.objectives import Objective
+from planner.search.outside import outside, with_axis
+from planner.search.seconds import percent_text, seconds_text
+from planner.simulation.cluster.deployment import LEAST_TOKENS, ROUND_ROBIN
 from planner.simulation.kernel import simulate
 from planner.simulation.knobs import VllmKnobs
 from planner.traffic import Traffic
@@ -113,6 +127,38 @@ def test_time_outside_the_calibrated_region_is_not_covered(
     assert judge(barely, some.objectives)[0] == "meets"
 
 
+def test_what_is_not_covered_says_what_it_would_miss_as_well(
+    traffic: Callable[..., Traffic], measured_model: Callable[..., Any]
+) -> None:
+    some = bench(traffic(), measured_model(tokens=300), Objective("ttft", 50.0, 0.001))
+    found = evaluate(some, KNOBS, 1, complete=True)
+    status, reason = judge(found, some.objectives)
+    assert status == "not covered"
+    assert "(at most 0.5 %); by the nearest measured steps TTFT p50 " in reason
+    assert reason.endswith("> 1 ms")
+
+
+@pytest.mark.parametrize("by", ["itself", "router", "pools"])
+def test_the_axis_that_it_is_outside_by_is_worked_out(
+    traffic: Callable[..., Traffic], measured_model: Callable[..., Any], by: str
+) -> None:
+    plain = bench(traffic(), measured_model(tokens=300), Objective("ttft", 50.0, 100.0))
+    some = replace(plain, link=Link.entered(25.0))
+    candidate = Candidate(KNOBS, 2, router=ROUND_ROBIN if by == "itself" else LEAST_TOKENS)
+    if by == "pools":
+        candidate = Candidate(KNOBS, 2, Pools(KNOBS, KNOBS, "pull"), 1)
+    found = evaluate_candidate(some, candidate)
+    assert found.uncovered_share > 0.005
+    share = f"{100 * found.uncovered_share:.3g} % in steps of up to "
+    text = outside(some, candidate, found)
+    assert text.startswith(share)
+    assert text.endswith(" tokens; measured up to 300")
+    reason = with_axis(judge(found, some.objectives)[1], text)
+    assert reason.endswith(f"(at most 0.5 %): {text}")
+    wide = bench(traffic(), measured_model(tokens=10_000), Objective("ttft", 50.0, 100.0))
+    assert outside(replace(wide, link=some.link), candidate, found) == ""
+
+
 def test_stopping_ends_between_replicas(traffic: Callable[..., Traffic], model: Any) -> None:
     with pytest.raises(Stopped):
         evaluate(replace(bench(traffic(), model), should_stop=lambda: True), KNOBS, 1, complete=True)
@@ -133,3 +179,12 @@ def test_a_metric_without_samples_is_absent(traffic: Callable[..., Traffic], mod
 )  # fmt: skip
 def test_times_are_written_with_their_unit(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "signed", "text"),
+    [(0.12, False, "12 %"), (0.0034, False, "0.34 %"), (0.034, True, "+3.4 %"), (-0.155, True, "-16 %"),
+     (0.9962, False, "100 %"), (2.1649, False, "216 %"), (658.0, False, "65,800 %"), (0.0, False, "0 %")],
+)  # fmt: skip
+def test_shares_are_written_in_whole_per_cents_or_two_digits(share: float, signed: bool, text: str) -> None:
+    assert percent_text(share, signed=signed) == text

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from planner.search import ranking
+from planner.search.combinations import Combination, combinations
+from planner.search.crew import Crew, in_threads
 from planner.search.evaluate import Bench, Requests, evaluate, judge
 from planner.search.ladder import Climbed, climb_all
-from planner.search.objectives import parse_objectives
-from planner.search.space import Bounds, Combination, SearchSpace, combinations
+from planner.search.objective_text import parse_objectives
+from planner.search.parts import Hand
+from planner.search.space import Bounds, SearchSpace
 from planner.simulation.kernel import simulate
 from planner.traffic import Traffic
 
@@ -35,8 +38,12 @@ def problem(seed: int, traffic: Callable[..., Traffic], model: Any) -> tuple[Ben
     return Bench(requests, objectives, objectives, model.arrays(), 0.0, simulate, lambda: False), found  # type: ignore[arg-type]
 
 
+def crew_of(bench: Bench, found: tuple[Combination, ...], threads: int = 1) -> Crew:
+    return Crew(in_threads(Hand(bench, found).do, threads), found)
+
+
 def climb(bench: Bench, found: tuple[Combination, ...], threads: int = 1) -> Climbed:
-    return climb_all(bench, found, MAX_REPLICAS, threads=threads, on_progress=lambda *_: None)
+    return climb_all(bench, crew_of(bench, found, threads), MAX_REPLICAS, on_progress=lambda *_: None)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -56,14 +63,13 @@ def test_the_search_finds_what_trying_everything_finds(
     assert climbed.feasible == bool(least)
     if least:
         assert climbed.replicas == min(least.values())
-        chosen = ranking.choose(climbed, bench.objectives, 0.0)[0]
+        chosen = ranking.choose(ranking.options(climbed), bench.objectives, 0.0)[0]
         best = max(
             evaluate(bench, knobs, climbed.replicas, complete=True).worst_margin(bench.objectives)
             for knobs, replicas in least.items()
             if replicas == climbed.replicas
         )
-        assert chosen.met is not None
-        assert chosen.met.evaluation.worst_margin(bench.objectives) == best
+        assert chosen.margin(bench.objectives) == best
 
 
 def test_the_random_problems_are_of_all_kinds(traffic: Callable[..., Traffic], model: Any) -> None:
@@ -94,7 +100,8 @@ def test_threads_change_nothing(traffic: Callable[..., Traffic], model: Any) -> 
 def test_progress_ends_at_its_total(traffic: Callable[..., Traffic], model: Any) -> None:
     bench, found = problem(2, traffic, model)
     seen: list[tuple[int, int]] = []
-    climb_all(bench, found, MAX_REPLICAS, threads=2, on_progress=lambda d, t, m: seen.append((d, t)))
+    crew = crew_of(bench, found, 2)
+    climb_all(bench, crew, MAX_REPLICAS, on_progress=lambda d, t, m: seen.append((d, t)))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1] == len(found) * MAX_REPLICAS
 
@@ -115,7 +122,7 @@ def test_a_smaller_limit_that_never_binds_is_not_simulated_again(
         bench.objectives, bench.trade, bench.step_time, 0.0, counting, lambda: False,
     )  # fmt: skip
     found, _ = combinations(SearchSpace((256,), (0,), (8, 16, 64), max_replicas=1), BOUNDS, 20_000, 8192)
-    climb_all(quiet, found, 1, threads=1, on_progress=lambda *_: None)
+    climb_all(quiet, crew_of(quiet, found), 1, on_progress=lambda *_: None)
     assert calls == [64]
 
 

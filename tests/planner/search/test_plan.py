@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 from calibration.architecture import Architecture
+from calibration.capacity import KVCapacity
+from calibration.engines import MeasuredEngine
+from calibration.steptime import linear_model
 from planner.search import ObjectiveError, PlanError, PlanResult, SearchSpace, parse_objectives, plan
+from planner.search.engines import seqs_of
+from planner.search.inputs import traffic_inputs
 from planner.serving_engines import vllm
-from planner.traffic import Traffic
+from planner.traffic import PrefixHashes, Traffic
 
 SPACE = SearchSpace((64, 256, 1024), (0, 128), (16, 64), max_replicas=4)
 KV_TOKENS = 40_000
@@ -103,6 +108,17 @@ def test_the_result_is_json_and_repeats(ask: Ask) -> None:
     assert [o.spec for o in parse_objectives(inputs["objectives"])] == ["ttft:p95:0.3", "tpot:p90:0.05"]
 
 
+def test_a_percentile_that_is_the_largest_value_is_said_to_be(
+    ask: Ask, traffic: Callable[..., Traffic]
+) -> None:
+    result = ask("ttft:p99:1", "ttft:p90:1", requests=traffic(requests=71, rate_per_s=2.0), refits=0)
+    assert (
+        "TTFT p99 is not claimed: p99 of 71 requests is the maximum (299 samples needed)."
+        in result.verdict.remarks
+    )
+    assert not any(remark.startswith("TTFT p90 is not claimed") for remark in result.verdict.remarks)
+
+
 def test_the_hash_knows_every_input(ask: Ask, traffic: Callable[..., Traffic]) -> None:
     base = ask("ttft:p95:0.3").content_hash
     others = [
@@ -114,6 +130,19 @@ def test_the_hash_knows_every_input(ask: Ask, traffic: Callable[..., Traffic]) -
         ask("ttft:p95:0.3", requests=traffic(rate_per_s=9.0, seed=5)),
     ]
     assert len({base, *(other.content_hash for other in others)}) == 7
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"max_tokens": np.full(400, 500)}, {"priority": np.arange(400)},
+     {"request_class": np.zeros(400, np.int16), "class_names": ("chat",)},
+     {"prefix_hashes": PrefixHashes(np.arange(400, dtype=np.uint64), np.arange(401), 16)}],
+    ids=lambda more: next(iter(more)),
+)  # fmt: skip
+def test_the_hash_knows_all_of_the_requests(traffic: Callable[..., Traffic], more: dict[str, Any]) -> None:
+    plain = traffic()
+    assert traffic_inputs(plain) == traffic_inputs(replace(plain))
+    assert traffic_inputs(plain) != traffic_inputs(replace(plain, **more))
 
 
 def test_finalists_carry_intervals_around_the_prediction(ask: Ask) -> None:
@@ -136,7 +165,7 @@ def test_refits_that_break_the_objective_are_counted(ask: Ask, measured_model: C
     assert choice is not None
     assert choice.refits == 8
     assert choice.holding < 8
-    assert any(f"{choice.holding} of 8 refits" in remark for remark in result.verdict.remarks)
+    assert any(f"{choice.holding} of 8 draws" in remark for remark in result.verdict.remarks)
 
 
 def test_the_runner_up_behaves_differently(ask: Ask) -> None:
@@ -166,7 +195,10 @@ def test_more_replicas_would_help_is_told_from_impossible(ask: Ask, traffic: Cal
     assert not crowded.feasible
     assert not crowded.impossible
     assert crowded.sentence.startswith("No configuration meets this: ")
-    assert "more replicas may do" in crowded.sentence
+    assert (
+        "; 3 replicas would do; so would a limit on TTFT p95 of" not in crowded.sentence
+    )  # all are saturated
+    assert crowded.sentence.endswith("is still saturated; 3 replicas would do.")
     alone = ask("itl:p99:0.009", "ttft:p95:2").verdict
     assert not alone.feasible
     assert alone.impossible
@@ -215,6 +247,37 @@ def test_what_the_calibration_does_not_cover_is_never_recommended(
     assert short.closest is not None
     assert short.closest.status == "not covered"
     assert "not covered" in short.sentence
+    assert "fails" not in short.sentence, "what cannot be judged does not fail"
+    assert "it cannot be judged whether TTFT p95 <= 500 ms holds" in short.sentence
+    axis = "contexts of up to "
+    assert axis in short.sentence
+    assert "; measured up to 100" in short.sentence
+    assert any("cannot be judged; the one furthest outside " in one and axis in one for one in short.remarks)
+
+
+def test_the_row_of_what_is_shown_names_the_axis_too(ask: Ask, measured_model: Callable[..., Any]) -> None:
+    result = ask("ttft:p95:0.5", model=measured_model(context=100))
+    closest = result.verdict.closest
+    assert closest is not None
+    [row] = [row for row in result.candidates if row.candidate == closest.candidate]
+    assert row.reason == closest.reason
+    assert "contexts of up to " in row.reason
+
+
+def test_of_ties_one_without_a_warning_wins(ask: Ask, traffic: Callable[..., Traffic]) -> None:
+    """Nobody needs the seats: 64 of them beside a budget of 64 leave prompts no room, and 16 are as fast."""
+    space = SearchSpace((64, 144), (0,), (16, 64), max_replicas=1)
+    result = ask("ttft:p95:10", requests=traffic(rate_per_s=0.2, prompt=40), space=space)
+    verdict = result.verdict
+    assert verdict.choice is not None
+    warned = [row for row in result.candidates if row.warnings]
+    assert warned
+    assert all(row.status == "meets" for row in warned), "they tie, or this says nothing"
+    assert verdict.choice.warnings == ()
+    assert seqs_of(verdict.choice.candidate.knobs) == 16
+    assert any(f"{len(warned)} of them come" in remark for remark in verdict.remarks)
+    again = ask("ttft:p95:10", requests=traffic(rate_per_s=0.2, prompt=40), space=space, threads=1)
+    assert again.to_dict() == result.to_dict()
 
 
 def test_nothing_that_can_be_tried_is_said_with_the_reason(ask: Ask) -> None:
@@ -275,16 +338,12 @@ def test_a_percentile_with_too_few_requests_is_not_claimed(ask: Ask, traffic: Ca
 
 def test_single_token_outputs_have_no_gaps_to_judge(ask: Ask, traffic: Callable[..., Traffic]) -> None:
     some = traffic(rate_per_s=9.0)
-    result = ask(
-        "itl:p99:0.05",
-        "ttft:p95:1",
-        requests=replace(some, output_tokens=np.ones(some.requests, dtype=np.int64)),
-    )
-    choice = result.verdict.choice
-    assert choice is not None
-    assert choice.predictions[0].predicted_s is None
-    assert not choice.predictions[0].claimed
-    assert "no request has a second token" in result.verdict.sentence
+    single = replace(some, output_tokens=np.ones(some.requests, dtype=np.int64))
+    for asked in ("itl:p99:0.05", "tpot:p50:0.05"):
+        with pytest.raises(PlanError, match="no request has a second token") as caught:
+            ask(asked, "ttft:p95:1", requests=single)
+        assert caught.value.field == "objectives"
+    assert ask("ttft:p95:1", requests=single).feasible
 
 
 def test_stopping_gives_a_partial_answer_that_says_so(ask: Ask) -> None:
@@ -317,3 +376,35 @@ def test_the_default_space_is_used_when_none_is_given(
     assert max(result.inputs["space"]["budgets_tokens"]) == 64
     assert result.verdict.choice is not None
     assert result.verdict.choice.refits == 0
+
+
+def test_a_plan_for_another_engine_says_so_and_its_intervals_hold_the_factor(
+    model, traffic, architecture
+) -> None:
+    """Prompts beside decodes: decode attention there is dearer in another engine, and ITL's upper end shows it."""
+    model = replace(model, base=linear_model(0.010, token_s=1e-4, decode_context_s=2e-6), spread=0.0)
+    asked = parse_objectives(["itl:p99:0.2", "ttft:p95:2.0"])
+    space = SearchSpace((512,), (0,), (64,), max_replicas=1)
+    found = {
+        name: plan(traffic(200, 4.0), model, 40_000, architecture, asked, space, threads=1,
+                   measured_engine=MeasuredEngine(name, "", "step table"))
+        for name in ("vllm", "sglang")
+    }  # fmt: skip
+    own, other = (found[name].verdict.choice for name in ("vllm", "sglang"))
+    assert [p.predicted_s for p in own.predictions] == [p.predicted_s for p in other.predictions]
+    assert other.predictions[0].high_s > 1.02 * own.predictions[0].high_s
+    assert not any("sglang" in remark for remark in found["vllm"].verdict.remarks)
+    assert any("not of vllm" in remark for remark in found["sglang"].verdict.remarks)
+    assert found["sglang"].inputs["measured_engine"]["mixed_attention"] == [1.0, 3.8]
+
+
+def test_every_budget_has_the_pool_that_was_measured_beside_it(model, traffic, architecture) -> None:
+    capacity = KVCapacity((256, 1024), (10, 20), (32_000, 16_000))
+    space = SearchSpace((256, 1024), (0,), (64,), max_replicas=1)
+    result = plan(
+        traffic(50), model, capacity, architecture, parse_objectives(["ttft:p95:5.0"]), space, threads=1
+    )
+    blocks = {c.knobs.max_num_batched_tokens: c.knobs.num_blocks for c in result.candidates}
+    assert blocks == {256: 1999, 1024: 999}
+    assert result.inputs["kv_tokens"] == 16_000
+    assert result.inputs["max_model_len"] == 999 * 16

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 from calibration.steptime import linear_model
-from planner.search.space import (
-    Bounds,
-    SearchSpace,
-    SpaceError,
-    combinations,
-    default_space,
-    distance_from_defaults,
-)
+from planner.search.combinations import combinations
+from planner.search.engines import distance_from_defaults
+from planner.search.space import Bounds, SearchSpace, SpaceError, default_space
 from planner.simulation.knobs import VllmKnobs
 
 GPU = Bounds(step_tokens=2176, batch=256)

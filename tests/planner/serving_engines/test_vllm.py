@@ -5,7 +5,7 @@ import pytest
 
 from calibration.architecture import PRESETS
 from planner.serving_engines import vllm
-from planner.simulation.knobs import VllmKnobs
+from planner.simulation.knobs import SpeculativeConfig, VllmKnobs
 
 LLAMA = PRESETS["llama-3.1-8b"]
 
@@ -108,7 +108,14 @@ def test_every_other_knob_is_written_too() -> None:
     assert read["block_size"] == "32"
 
 
-@pytest.mark.parametrize("changes", [{"max_num_batched_tokens": 64}, {"policy": "priority"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_num_batched_tokens": 64},
+        {"policy": "priority"},
+        {"speculative_config": SpeculativeConfig(3, 0.7)},
+    ],
+)
 def test_what_the_engine_refuses_or_no_flag_expresses_is_not_written(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"max_num_batched_tokens|policy"):
+    with pytest.raises(ValueError, match=r"max_num_batched_tokens|policy|speculative_config"):
         vllm.flags(knobs(**changes), 32_768, LLAMA)

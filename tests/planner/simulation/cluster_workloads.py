@@ -19,19 +19,28 @@ from planner.simulation.cluster.deployment import (
     HandOff,
     Loss,
     Network,
+    PrefixPool,
     QueueLimit,
     Replica,
+    RequestClass,
 )
 from planner.simulation.cluster.outcome import ClusterOutcome
 from planner.simulation.knobs import VllmKnobs
 from planner.simulation.outcome import Outcome
-from tests.planner.simulation.workloads import assert_equal, assert_same, random_knobs, with_holes
+from tests.planner.simulation.workloads import (
+    assert_equal,
+    assert_same,
+    random_knobs,
+    random_prefix,
+    with_holes,
+)
 
 
 def random_cluster(
-    seed: int, most_requests: int = 25, engines: tuple[str, ...] = ("vllm",)
+    seed: int, most_requests: int = 25, engines: tuple[str, ...] = ("vllm",), *, cached: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and named arguments of a cluster's `simulate`; each pool runs one of the engines."""
+    """Positional and named arguments of a cluster's `simulate`; each pool runs one of the engines; `cached`: vLLM's may
+    cache prefixes."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, most_requests + 1))
     prompts = rng.integers(1, int(rng.choice([2, 12, 60, 400])), count)
@@ -42,13 +51,14 @@ def random_cluster(
         arrival = np.floor(arrival)
     priority = rng.integers(0, 3, count) if rng.random() < 0.3 else None
     largest = int((prompts + outputs).max())
-    deployment = random_deployment(rng, largest, engines, by_priority=priority is not None)
+    deployment = random_deployment(rng, largest, engines, by_priority=priority is not None, cached=cached)
     decodes = len(deployment.replicas if isinstance(deployment, Aggregated) else deployment.decode)
     losses = [
         Loss(float(rng.random() * (span + 20.0)), int(r))
         for r in rng.permutation(decodes)
         if rng.random() < 0.2
     ]
+    arguments: tuple[Any, ...] = (arrival, prompts, outputs, priority, deployment)
     settings: dict[str, Any] = {
         "concurrency": int(rng.integers(1, 9)) if rng.random() < 0.3 else 0,
         "think_s": float(rng.choice([0.0, 0.5])),
@@ -57,7 +67,63 @@ def random_cluster(
         "warm_up_requests": int(rng.choice([0, 0, 2])),
         "max_tokens": outputs + rng.integers(0, 40, count) if rng.random() < 0.3 else None,
     }
-    return (arrival, prompts, outputs, priority, deployment), settings
+    if cached:
+        settings |= random_hits(rng, prompts, deployment)
+        if "assumed_hit_share" not in settings:
+            arguments = add_prefix_pool(rng, arguments)
+    settings |= random_classes(rng, count, by_priority=priority is not None)
+    if settings["classes"] and any(each.priority for each in settings["classes"]):
+        arguments = (*arguments[:3], None, arguments[4])
+    return arguments, settings
+
+
+def random_hits(rng: np.random.Generator, prompts: np.ndarray, deployment: Deployment) -> dict[str, Any]:
+    """Prompts that share beginnings, none that do, or an assumed share."""
+    replicas = all_replicas(deployment)
+    sizes = [replica.knobs.profile.block_size for replica in replicas if replica.knobs.profile.caching]
+    kind = rng.choice(["hashes", "hashes", "hashes", "own", "assumed"])
+    if sizes and kind == "hashes":
+        return {"prefix": random_prefix(rng, prompts, sizes[0])}
+    if sizes and kind == "assumed":
+        return {"assumed_hit_share": float(rng.choice([0.1, 0.5, 0.9, 1.0]))}
+    return {}
+
+
+def add_prefix_pool(rng: np.random.Generator, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A pool of any size, for half of the deployments that can have one."""
+    pool = PrefixPool(
+        random_network(rng).table,
+        bytes_per_s=float(rng.choice([20.0, 1e3, 1e6])),
+        bytes_per_token=float(rng.choice([1.0, 100.0])),
+        blocks=int(rng.integers(1, 60)) if rng.random() < 0.5 else None,
+    )
+    if rng.random() < 0.3 or not any(replica.knobs.profile.caching for replica in all_replicas(arguments[4])):
+        return arguments
+    return (*arguments[:4], replace(arguments[4], prefix_pool=pool))
+
+
+def random_classes(rng: np.random.Generator, count: int, *, by_priority: bool) -> dict[str, Any]:
+    """Classes for a third of the runs, limits of the predicted TTFT for some; priorities of classes for half of the
+    runs with priorities."""
+    limit = float(rng.choice([0.5, 3.0, 20.0])) if rng.random() < 0.12 else None
+    if rng.random() < 0.7:
+        return {"ttft_limit_s": limit, "classes": ()}
+    own = rng.random() < 0.5
+    classes = [
+        RequestClass(
+            f"class {i}",
+            int(rng.integers(0, 3)) if own and by_priority else 0,
+            float(rng.choice([1.0, 10.0])) if rng.random() < 0.2 else None,
+        )
+        for i in range(3)
+    ]
+    return {"ttft_limit_s": limit, "classes": classes, "request_class": rng.integers(0, 3, count)}
+
+
+def all_replicas(deployment: Deployment) -> tuple[Replica, ...]:
+    if isinstance(deployment, Aggregated):
+        return deployment.replicas
+    return (*deployment.prefill, *deployment.decode)
 
 
 def random_limit(rng: np.random.Generator, longest: int) -> QueueLimit | None:
@@ -70,20 +136,23 @@ def random_limit(rng: np.random.Generator, longest: int) -> QueueLimit | None:
 
 
 def random_deployment(
-    rng: np.random.Generator, largest: int, engines: tuple[str, ...], *, by_priority: bool
+    rng: np.random.Generator, largest: int, engines: tuple[str, ...], *, by_priority: bool, cached: bool
 ) -> Deployment:
     block = int(rng.choice([1, 2, 4, 16, 3]))
 
     def replicas(most: int) -> tuple[Replica, ...]:
         engine = str(rng.choice(engines))
-        kinds = [random_replica(rng, engine, largest, block, by_priority=by_priority) for _ in range(2)]
+        kinds = [
+            random_replica(rng, engine, largest, block, by_priority=by_priority, cached=cached)
+            for _ in range(2)
+        ]
         return tuple(kinds[int(rng.integers(2))] for _ in range(int(rng.integers(1, most + 1))))
 
     def router() -> str:
         return str(rng.choice(ROUTERS))
 
     if rng.random() < 0.2:
-        return Aggregated(replicas(4), router())
+        return Aggregated(replicas(4), router(), overlap_weight=float(rng.choice([1.0, 0.0, 3.0])))
     return Disaggregated(
         replicas(3),
         replicas(3),
@@ -92,17 +161,20 @@ def random_deployment(
         router(),
         router(),
         local_prefill_tokens=int(rng.choice([0, 0, 5, 40])),
+        overlap_weight=float(rng.choice([1.0, 0.0, 3.0])),
     )
 
 
 def random_replica(
-    rng: np.random.Generator, engine: str, largest: int, block: int, *, by_priority: bool
+    rng: np.random.Generator, engine: str, largest: int, block: int, *, by_priority: bool, cached: bool
 ) -> Replica:
     room = float(rng.choice([0.8, 1.0, 1.2, 2.0, 5.0, 100.0]))
     blocks = max(1, int(-(-largest // block) * room) + int(rng.integers(0, 3)))
     knobs = random_knobs(engine, rng, blocks, block)
     if isinstance(knobs, VllmKnobs):
         knobs = replace(knobs, policy="priority" if by_priority else "fcfs")
+        if cached:
+            knobs = replace(knobs, prefix_caching=bool(rng.random() < 0.8))
     host = int(rng.integers(0, 3)) if rng.random() < 0.3 else None
     return Replica(knobs, random_model(rng), float(rng.choice([0.0, 0.001])), host)
 

@@ -28,9 +28,9 @@ def test_random_workloads_agree(engine: str) -> None:
     kinds = np.zeros(3, dtype=np.int64)
     for seed in range(WORKLOADS):
         arguments = random_workload(seed, most_requests=20, engine=engine).arguments()
-        record = seed % 3 == 0
-        expected = reference.simulate(**arguments, record_steps=record)
-        assert_same(expected, kernel.simulate(**arguments, record_steps=record))
+        kept = {"record_steps": seed % 3 == 0, "bin_s": (0.0, 2.0**-6)[seed % 2]}
+        expected = reference.simulate(**arguments, **kept)
+        assert_same(expected, kernel.simulate(**arguments, **kept))
         preemptions += int(expected.preemptions.sum())
         rejected += len(expected.rejected)
         empty += expected.empty_schedules

@@ -22,7 +22,7 @@ from planner.simulation.cluster.deployment import (
     Network,
     pool,
 )
-from planner.simulation.cluster.order import QUEUE_FULL
+from planner.simulation.cluster.order import QUEUE_FULL, TOO_LATE
 from planner.simulation.cluster.outcome import ClusterOutcome
 from planner.simulation.cluster.results import finish
 from planner.simulation.cluster.rules import rules_of
@@ -43,11 +43,11 @@ PART = 100
 OTHER_ENGINES = ("sglang", "trtllm", "sarathi", "orca", "prefill-first", "policy")
 
 
-def agree(seed: int, engines: tuple[str, ...] = ("vllm",)) -> ClusterOutcome:
-    arguments, settings = random_cluster(seed, engines=engines)
-    record = seed % 3 == 0
-    expected = reference.simulate(*arguments, **settings, record_steps=record)
-    assert_same_cluster(expected, cluster.simulate(*arguments, **settings, record_steps=record))
+def agree(seed: int, engines: tuple[str, ...] = ("vllm",), *, cached: bool = False) -> ClusterOutcome:
+    arguments, settings = random_cluster(seed, engines=engines, cached=cached)
+    record, bin_s = seed % 3 == 0, (0.0, 2.0**-6)[seed % 2]
+    expected = reference.simulate(*arguments, **settings, record_steps=record, bin_s=bin_s)
+    assert_same_cluster(expected, cluster.simulate(*arguments, **settings, record_steps=record, bin_s=bin_s))
     return expected
 
 
@@ -63,11 +63,23 @@ def test_random_clusters_agree(first: int) -> None:
     assert sum(outcome.requests.empty_schedules for outcome in outcomes) > 200
 
 
+@pytest.mark.parametrize("first", range(CLUSTERS, CLUSTERS + 200, PART))
+def test_random_clusters_that_cache_prefixes_agree(first: int) -> None:
+    outcomes = [agree(seed, cached=True) for seed in range(first, first + PART)]
+    assert sum(outcome.requests.hit_tokens.sum() for outcome in outcomes) > 5_000
+    assert sum(outcome.requests.rehit_tokens.sum() for outcome in outcomes) > 500
+    assert sum(outcome.present_tokens.sum() for outcome in outcomes) > 1_000
+    assert sum((outcome.moved_bytes == 0)[outcome.handed_over].sum() for outcome in outcomes) > 5
+    assert sum(outcome.pool_hit_tokens.sum() for outcome in outcomes) > 200
+    assert sum(outcome.prefix_pool.evicted_blocks for outcome in outcomes if outcome.prefix_pool) > 100
+    assert sum((outcome.refusal == TOO_LATE).sum() for outcome in outcomes) > 50
+
+
 @pytest.mark.slow  # compiles the cluster for nine pairs of assemblers
 @pytest.mark.parametrize("first", range(0, CLUSTERS, PART))
 def test_random_clusters_of_any_engines_agree(first: int) -> None:
     for seed in range(first, first + PART):
-        agree(seed, ("vllm", *OTHER_ENGINES))
+        agree(seed, ("vllm", *OTHER_ENGINES), cached=True)
 
 
 @pytest.mark.parametrize("mode", HAND_OFFS)
@@ -170,14 +182,15 @@ PER_REQUEST = (
 def test_a_run_can_be_paused_anywhere() -> None:
     arguments, settings = random_cluster(2)
     deployment, max_tokens = arguments[4], settings.pop("max_tokens")
+    request_class = settings.pop("request_class", None)
     settings.update(losses=(), queue_limit=None)
     rules = rules_of(deployment, **settings)
-    requests = prepare(*arguments[:4], max_tokens, rules)
+    requests = prepare(*arguments[:4], max_tokens, rules, request_class=request_class)
     state, pauses = build_cluster(requests, rules, record=False), 0
     while entry_for(rules)(state, 7) == PAUSED:
         pauses += 1
     assert pauses > 3
-    expected = reference.simulate(*arguments, **settings, max_tokens=max_tokens)
+    expected = reference.simulate(*arguments, **settings, max_tokens=max_tokens, request_class=request_class)
     assert_same_cluster(expected, finish(raw_of(state, rules, []), requests, rules))
 
 

@@ -23,7 +23,7 @@ from planner.simulation.cluster.deployment import (
     Replica,
     pool,
 )
-from planner.simulation.cluster.order import NO_REPLICA, SERVED
+from planner.simulation.cluster.order import NO_REPLICA, SERVED, TOO_LATE
 from planner.simulation.cluster.outcome import ClusterOutcome
 from planner.simulation.cluster.results import finish
 from planner.simulation.cluster.rules import Rules, rules_of
@@ -41,10 +41,11 @@ from tests.planner.simulation.cluster_workloads import random_cluster
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(st.integers(0, 1_000_000))
 def test_what_holds_for_every_cluster(seed: int) -> None:
-    arguments, named = random_cluster(seed, most_requests=40)
-    max_tokens = named.pop("max_tokens")
+    arguments, named = random_cluster(seed, most_requests=40, cached=bool(seed % 2))
+    names = ("max_tokens", "prefix", "assumed_hit_share", "request_class")
+    of_requests = {name: named.pop(name) for name in names if name in named}
     rules = rules_of(arguments[4], **named)
-    requests = prepare(*arguments[:4], max_tokens, rules)
+    requests = prepare(*arguments[:4], of_requests.pop("max_tokens"), rules, **of_requests)
     state = build_cluster(requests, rules, record=False)
     assert entry_for(rules)(state, 1 << 62) == FINISHED
     outcome = finish(raw_of(state, rules, []), requests, rules)
@@ -52,6 +53,7 @@ def test_what_holds_for_every_cluster(seed: int) -> None:
     check_counts(outcome, requests, rules)
     check_times(outcome, rules)
     check_bytes(outcome, requests, rules)
+    check_prefix_pool(outcome, rules)
 
 
 def check_everything_came_back(state: Cluster, rules: Rules) -> None:
@@ -64,6 +66,10 @@ def check_everything_came_back(state: Cluster, rules: Rules) -> None:
         assert not between.legs["held"].any()
         for name in ("running", "waiting", "staged", "ready", "steady", "loose", "mid_prefill", "committed"):
             assert not now[name].any(), name
+        assert not between.prefix["held"].any()
+        if not (between.ways["refusal"] == NO_REPLICA).any():
+            for name in ("prefill_tokens", "active_blocks", "ahead_tokens", "ahead_pairs"):
+                assert not between.replicas[alive][name].any(), name
     assert (now["free"] >= 0).all()
     assert (now["least_free"] >= 0).all()
     assert (now["peak_running"] <= knobs["seats"]).all()
@@ -79,15 +85,19 @@ def check_counts(outcome: ClusterOutcome, requests: Requests, rules: Rules) -> N
     np.testing.assert_array_equal(requested.rejected, np.flatnonzero(~served))
     assert len(requested.ttft_s()) + len(requested.rejected) == len(requests)
     assert (outcome.refusal[~requests.fits] != SERVED).all()
+    assert (requests.ttft_limit_s[outcome.refusal == TOO_LATE] < math.inf).all()
+    np.testing.assert_array_equal(outcome.request_class, requests.request_class)
     assert not np.isnan(requested.done_s[served]).any()
     assert np.isnan(requested.done_s[~served]).all()
     assert (outcome.decode_replica[served & (requests.output_tokens > 1)] >= 0).all()
     prompt, output = requests.prompt_tokens, requests.output_tokens
-    needed = (prompt + output - 1)[served].sum()
+    found = requested.hit_tokens + outcome.pool_hit_tokens
+    assert (found < prompt)[served].all()
+    needed = (prompt + output - 1 - found)[served].sum()
     if rules.pulled:
         needed += (served & outcome.handed_over & (outcome.lost_kv == 0)).sum()  # the last prompt token again
     again = requested.preemptions.sum() + outcome.lost_kv.sum() + (outcome.refusal == NO_REPLICA).sum()
-    assert requested.computed_tokens >= needed
+    assert requested.computed_tokens >= needed - requested.rehit_tokens.sum() or outcome.lost_kv.any()
     if again == 0:
         assert requested.computed_tokens == needed
     gaps = (output - 1)[served].sum()
@@ -133,7 +143,7 @@ def check_bytes(outcome: ClusterOutcome, requests: Requests, rules: Rules) -> No
     tokens = requests.prompt_tokens - (1 if rules.pulled else 0)
     once = outcome.handed_over & (outcome.lost_kv == 0)
     if not rules.losses:
-        np.testing.assert_allclose(moved[once], tokens[once])
+        np.testing.assert_allclose(moved[once], (tokens - outcome.present_tokens)[once])
     assert (moved[~outcome.handed_over & (outcome.refusal == SERVED)] <= tokens.max(initial=0)).all()
     for link in outcome.links:
         assert link.bytes <= link.capacity_bytes_per_s * link.busy_s * (1 + 1e-9) + 1e-6
@@ -141,6 +151,22 @@ def check_bytes(outcome: ClusterOutcome, requests: Requests, rules: Rules) -> No
     if len(outcome.links) and not rules.losses and rules.network.pair_bytes_per_s is not None:
         pairs = sum(link.bytes for link in outcome.links if " to " in link.name)
         np.testing.assert_allclose(pairs, outcome.moved_bytes.sum(), rtol=1e-9)
+
+
+def check_prefix_pool(outcome: ClusterOutcome, rules: Rules) -> None:
+    """What was stored is there or made room; what was fetched went over the pool's link, and nothing else did."""
+    if rules.prefix_pool is None:
+        assert outcome.prefix_pool is None
+        assert not outcome.pool_hit_tokens.any()
+        return
+    use, link = outcome.prefix_pool, outcome.links[-1]
+    assert use is not None
+    assert use.blocks == use.stored_blocks - use.evicted_blocks
+    assert 0 <= use.blocks <= (rules.prefix_pool.blocks or math.inf)
+    assert link.name == "prefix pool"
+    needed = outcome.pool_hit_tokens.sum() * rules.prefix_pool.bytes_per_token
+    assert link.bytes >= needed * (1 - 1e-9)
+    assert (outcome.fetch_s[outcome.pool_hit_tokens > 0] > 0).all()
 
 
 # Theory -----------------------------------------------------------------------------------------------------------

@@ -171,6 +171,16 @@ def test_reservations_count_what_clients_allow(simulate: Simulate) -> None:
 
 
 @both
+def test_without_chunks_a_prompt_above_the_limit_runs_alone(simulate: Simulate) -> None:
+    """max_prefill_tokens 8. Three and four tokens share a batch, the next would reach 8 exactly and waits; the nine
+    are more than the limit: they wait for a batch of their own, and nobody joins them."""
+    knobs = sglang(-1, max_prefill_tokens=8)
+    outcome = run(simulate, knobs, (0, 3, 1), (0, 4, 1), (0, 1, 1), (0, 9, 1), (0, 1, 1))
+    assert schedule_of(outcome) == [[(0, 3), (1, 4)], [(2, 1)], [(3, 9)], [(4, 1)]]
+    assert outcome.rejected.tolist() == []
+
+
+@both
 def test_an_estimate_too_low_sends_the_fewest_outputs_back(simulate: Simulate) -> None:
     """13 pages of 1 token. Request 1 is admitted at step 2 since nothing is estimated for what request 0 still needs.
     At step 7 they hold 7 + 5 and need 2 more: request 1, with 5 outputs against 6, goes back. The ratio is 1 now, so
@@ -242,6 +252,13 @@ def test_overlap_makes_an_arrival_wait_one_more_step(simulate: Simulate) -> None
     ("make", "message"),
     [
         (lambda: SglangKnobs(3, 1, 10, page_size=4), "chunked_prefill_size must be at least 4"),
+        (lambda: SglangKnobs(0, 1, 10), "or -1 to switch chunking off"),
+        (lambda: SglangKnobs(-1, 1, 10, enable_mixed_chunk=True), "enable_mixed_chunk: without chunked"),
+        (
+            lambda: SglangKnobs(4, 1, 10, speculative_num_steps=3),
+            "speculative_num_steps: .* not simulated for SGLang",
+        ),
+        (lambda: TrtLlmKnobs(16, 1, 10, max_draft_len=3), "max_draft_len: .* not simulated for TensorRT"),
         (lambda: SglangKnobs(4, 1, 10, init_new_token_ratio=1.5), "init_new_token_ratio must be in"),
         (
             lambda: SglangKnobs(4, 1, 10, min_new_token_ratio=0.8),

@@ -17,58 +17,54 @@ from planner.simulation.kernel.entries import ADVANCE
 from planner.simulation.kernel.loop import PAUSED
 from planner.simulation.kernel.state import State, build
 from planner.simulation.knobs import VllmKnobs
-from planner.simulation.prefix import PrefixBlocks, blocks_of
 from planner.simulation.profile import Profile
 from planner.simulation.reference_requests import Batch, Engine
 from planner.simulation.reference_schedule import schedule
 from planner.simulation.workload import prepare
-from planner.traffic.model import PrefixHashes
-from tests.planner.simulation.workloads import assert_same, random_workload
+from tests.planner.simulation.workloads import (
+    assert_same,
+    random_prefix,
+    random_workload,
+    speculating,
+)
 
 WORKLOADS = 1_000
 PART = 100
 
 
-def cached_workload(seed: int) -> dict[str, Any]:
+def cached_workload(seed: int, *, guesses: bool = False) -> dict[str, Any]:
     """A random workload with a prefix cache: prompts that share beginnings, none that do, or an assumed share."""
     arguments = random_workload(seed, most_requests=24).arguments()
+    if guesses:
+        arguments = speculating(arguments, seed)
     rng = np.random.default_rng(seed + 10_000)
     knobs = replace(arguments["knobs"], prefix_caching=True)
     kind = rng.choice(["hashes", "hashes", "hashes", "own", "assumed"])
     if kind == "hashes":
-        arguments["prefix"] = random_prefix(rng, arguments["prompt_tokens"], knobs.block_size)
+        arguments["prefix"] = random_prefix(
+            rng, arguments["prompt_tokens"], knobs.block_size, knobs.profile.named_ahead
+        )
     if kind == "assumed":
         arguments["assumed_hit_share"] = float(rng.choice([0.1, 0.5, 0.9, 1.0]))
     return arguments | {"knobs": knobs}
 
 
-def random_prefix(rng: np.random.Generator, prompts: np.ndarray, block: int) -> PrefixBlocks:
-    """Prompts drawn from a few families; members agree up to a random point, some to their last block."""
-    trace_block = int(rng.choice([block, block, 2 * block, max(1, block // 2), 5]))
-    families = rng.integers(0, int(rng.choice([1, 2, 5])), len(prompts))
-    alike = float(rng.choice([0.3, 0.8, 1.0]))
-    flat: list[int] = []
-    offsets = [0]
-    for request, (prompt, family) in enumerate(zip(prompts.tolist(), families.tolist(), strict=True)):
-        blocks = -(-prompt // trace_block)
-        same = blocks if rng.random() < alike else int(rng.integers(0, blocks + 1))
-        flat += [1000 * family + i if i < same else 1_000_000 * (request + 1) + i for i in range(blocks)]
-        offsets.append(len(flat))
-    hashes = PrefixHashes(np.array(flat, dtype=np.uint64), np.array(offsets, dtype=np.int64), trace_block)
-    return blocks_of(hashes, prompts, block)
-
-
-@pytest.mark.parametrize("first", range(0, WORKLOADS, PART))
-def test_random_workloads_agree(first: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "guesses"),
+    [(first, guesses) for guesses in (False, True) for first in range(0, WORKLOADS, PART)],
+)
+def test_random_workloads_agree(first: int, guesses: bool) -> None:
     for seed in range(first, first + PART):
-        arguments = cached_workload(seed)
+        arguments = cached_workload(seed, guesses=guesses)
         record = seed % 3 == 0
         expected = reference.simulate(**arguments, record_steps=record)
         assert_same(expected, kernel.simulate(**arguments, record_steps=record))
 
 
-def test_the_random_workloads_meet_every_rule() -> None:
-    outcomes = [kernel.simulate(**cached_workload(seed)) for seed in range(WORKLOADS)]
+@pytest.mark.parametrize("guesses", [False, True])
+def test_the_random_workloads_meet_every_rule(guesses: bool) -> None:
+    outcomes = [kernel.simulate(**cached_workload(seed, guesses=guesses)) for seed in range(WORKLOADS)]
+    assert (sum(outcome.accepted_tokens for outcome in outcomes) > 10_000) == guesses
     assert sum(outcome.hit_tokens.sum() for outcome in outcomes) > 10_000
     assert sum(outcome.rehit_tokens.sum() for outcome in outcomes) > 10_000
     assert sum(outcome.preemptions.sum() for outcome in outcomes) > 1_000
@@ -99,8 +95,8 @@ SEEDS = st.integers(0, 1 << 32)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(SEEDS)
-def test_in_the_reference_every_block_is_in_one_place(seed: int) -> None:
+@given(SEEDS, st.booleans())
+def test_in_the_reference_every_block_is_in_one_place(seed: int, guesses: bool) -> None:
     def checked(engine: Engine) -> Batch:
         batch = schedule(engine)
         check_reference(engine)
@@ -108,7 +104,7 @@ def test_in_the_reference_every_block_is_in_one_place(seed: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "schedule", checked)
-        reference.simulate(**cached_workload(seed))
+        reference.simulate(**cached_workload(seed, guesses=guesses))
 
 
 def check_reference(engine: Engine) -> None:
@@ -130,9 +126,9 @@ def check_reference(engine: Engine) -> None:
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(SEEDS)
-def test_in_the_kernel_nodes_and_blocks_add_up(seed: int) -> None:
-    arguments = cached_workload(seed)
+@given(SEEDS, st.booleans())
+def test_in_the_kernel_nodes_and_blocks_add_up(seed: int, guesses: bool) -> None:
+    arguments = cached_workload(seed, guesses=guesses)
     knobs, model = arguments["knobs"], arguments["step_time"]
     columns = [arguments[name] for name in ("arrival_s", "prompt_tokens", "output_tokens", "priority")]
     prefix, share = arguments.get("prefix"), arguments.get("assumed_hit_share", 0.0)
@@ -163,7 +159,7 @@ def check_kernel(state: State, profile: Profile) -> None:
     assert 0 <= now["free"] <= now["fresh"] + now["listed"] <= profile.num_blocks
     assert now["nodes"] <= profile.num_blocks
     held = Counter(
-        int(state.shared["node"][request["shared_at"] + block])
+        int(state.places["node"][request["shared_at"] + block])
         for request in state.prefix
         for block in range(request["held"])
     )

@@ -47,7 +47,9 @@ def run(by: str, requests: list[R], blocks: int, budget: int = 64, **others: Any
         knobs,
         clock="steps",
         record_steps=True,
-        prefix=blocks_of(hashes([request.ids for request in requests], BLOCK), prompts, BLOCK),
+        prefix=blocks_of(
+            hashes([request.ids for request in requests], BLOCK), prompts, BLOCK, knobs.profile.named_ahead
+        ),
     )
 
 
@@ -227,6 +229,7 @@ def test_what_cannot_be_is_refused() -> None:
         ({"assumed_hit_share": 1.5}, "assumed_hit_share must be in"),
         ({"assumed_hit_share": 0.5, "prefix": prefix}, "either"),
         ({"prefix": blocks_of(hashes([[1, 2]], 4), prompts, 2)}, "blocks of 2 tokens"),
+        ({"prefix": blocks_of(hashes([[1, 2]], 4), prompts, 4, 1)}, "cover 1 tokens behind a block"),
         ({"prefix": prefix.take(np.array([], dtype=np.int64))}, "0 requests"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -255,6 +258,23 @@ def test_trace_blocks_hold_several_engine_blocks() -> None:
     assert ids_of(blocks) == [[0, 1], [0, 1]]
     blocks = blocks_of(hashes([[1, 2, 3], [1, 2]], 2), np.array([6, 4]), 4)  # 2-token trace blocks
     assert ids_of(blocks) == [[0], [0]]
+
+
+def test_a_name_may_cover_the_token_behind_its_block() -> None:
+    """Then the last block that two prompts share is one whose next token they share too; a whole prompt's last block
+    has no next token yet. Trace blocks may end within engine blocks."""
+    ids = [[1, 2, 3], [1, 2, 4], [1, 2, 3]]
+    prompts = np.array([9, 9, 8])
+    assert ids_of(blocks_of(hashes(ids, 4), prompts, 4)) == [[0, 1], [0, 1], [0, 1]]
+    ahead = blocks_of(hashes(ids, 4), prompts, 4, ahead_tokens=1)
+    assert ids_of(ahead) == [[0, 1], [0], [0]]
+    assert ahead.ahead_tokens == ahead.take(np.array([1])).ahead_tokens == 1
+    # trace blocks of 10 tokens: the third prompt's block of tokens 4-7 has its next token in the first of them
+    ahead = blocks_of(hashes([[1, 2], [1, 2], [1, 5]], 10), np.array([20, 21, 20]), 4, ahead_tokens=1)
+    assert ids_of(ahead) == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1]]
+    # blocks of 5: the second ends with the trace block, and its next token is in the next one
+    ahead = blocks_of(hashes([[1, 2], [1, 2], [1, 5]], 10), np.array([20, 21, 20]), 5, ahead_tokens=1)
+    assert ids_of(ahead) == [[0, 1, 2], [0, 1, 2], [0]]
 
 
 def test_a_size_that_is_not_known_is_asked_for() -> None:

@@ -29,7 +29,7 @@ def request(name: str = "a", **others: Any) -> dict[str, Any]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "meta.json").write_text(json.dumps(META))
-    (tmp_path / "steps.csv.gz").write_bytes(gzip.compress(STEPS.encode()))
+    (tmp_path / "steps.csv.gz").write_bytes(gzip.compress(STEPS.encode(), mtime=0))
     write(tmp_path, "requests.jsonl", [request("late", queued_ts=10.25), request("early")])
     return tmp_path
 
@@ -163,3 +163,29 @@ def problem(folder: Path) -> str:
     with pytest.raises(RecordedRunError) as caught:
         read_recorded_run(folder)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"request_id": NaN}', "holds NaN, which is no number of JSON"),
+        ('{"request_id": 1e999}', "holds 1e999, which is not finite"),
+        (
+            json.dumps(request()).replace("10.5", "9" * 400),
+            "first_token_ts must be at most 1e+11 seconds from 0",
+        ),
+        (json.dumps(request()).replace("10.5", "9" * 5000), "is not JSON: Exceeds the limit"),
+        (
+            json.dumps(request(queued_ts=-1e308)),
+            "queued_ts must be at most 1e+11",
+        ),
+        (json.dumps(request(last_token_ts=1e308)), "last_token_ts must be at most"),
+    ],
+    ids=["deep", "NaN", "too large", "400 digits", "5000 digits", "long ago", "far ahead"],
+)
+def test_lines_that_json_or_time_do_not_have(folder: Path, text: str, message: str) -> None:
+    (folder / "requests.jsonl").write_text(json.dumps(request("first")) + "\n" + text)
+    with pytest.raises(RecordedRunError, match=r"requests.jsonl: line 2: ") as caught:
+        read_recorded_run(folder)
+    assert message in str(caught.value)

@@ -134,6 +134,29 @@ def test_the_command_refuses_what_it_cannot_read(
 
 
 def test_the_command_names_what_is_wrong_in_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"meta\.json: is missing") as caught:
+    with pytest.raises(CommandError, match=rf"{tmp_path}/meta\.json: is missing") as caught:
         ask(tmp_path)
     assert caught.value.returncode == 2
+
+
+def test_what_cannot_be_compared_is_said_and_is_null_in_json(folder: Path, tmp_path: Path) -> None:
+    """One request of a single token, whose stamps have whole seconds only."""
+    for name in ("meta.json", "steps.csv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    line = {"request_id": 0, "input_toks": 30, "output_toks": 1}
+    line |= {"queued_ts": 5, "first_token_ts": 5, "last_token_ts": 5}
+    (tmp_path / "requests.jsonl").write_text(json.dumps(line))
+    out = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("replay_check", str(tmp_path), "--seeds", "1", "--samples", "all", "--json", stdout=out)
+    text = out.getvalue()
+    told = json.loads(text.splitlines()[-1], parse_constant=pytest.fail)
+    assert "ttft p50 cannot be compared: it was measured as 0 s" in text
+    assert not [failure for failure in told["failures"] if "tpot" in failure]
+    assert told["variants"][0]["comparisons"][1]["errors"] == [None] * 5
+
+
+@pytest.mark.parametrize("samples", ["²", "9" * 500, "-5", "80.0"])
+def test_samples_that_are_no_number(folder: Path, samples: str) -> None:
+    with pytest.raises(CommandError, match="--samples must be all, or a whole number"):
+        call_command("replay_check", str(folder), f"--samples={samples}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,14 @@ from planner.simulation.knobs import (
     PrefillFirstKnobs,
     SarathiKnobs,
     SglangKnobs,
+    SpeculativeConfig,
     TrtLlmKnobs,
     VllmKnobs,
 )
 from planner.simulation.outcome import Outcome
+from planner.simulation.prefix import PrefixBlocks, blocks_of
 from planner.simulation.saturation import Load
+from planner.traffic.model import PrefixHashes
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,15 @@ def random_knobs(engine: str, rng: np.random.Generator, blocks: int, block: int)
             async_scheduling=lag,
         )
     if engine == "sglang":
+        mixed = bool(rng.random() < 0.5)
+        whole = not mixed and rng.random() < 0.25
         return SglangKnobs(
-            chunked_prefill_size=block * max(1, budget // block),
+            chunked_prefill_size=-1 if whole else block * max(1, budget // block),
+            max_prefill_tokens=block * max(1, int(rng.choice([7, 64, 400])) // block) if whole else 16384,
             max_running_requests=seats if rng.random() < 0.3 else 24,
             max_total_tokens=(blocks + 2 + blocks // 5) * block + int(rng.integers(0, block)),
             page_size=block,
-            enable_mixed_chunk=bool(rng.random() < 0.5),
+            enable_mixed_chunk=mixed,
             init_new_token_ratio=float(rng.choice([0.0, 0.0, 0.0, 0.05, 0.1, 0.7])),
             new_token_ratio_decay_steps=int(rng.choice([5, 600])),
             prefill_decode_interval=int(rng.choice([0, 0, 0, 1, 3])),
@@ -143,6 +149,50 @@ def random_knobs(engine: str, rng: np.random.Generator, blocks: int, block: int)
         share_of=str(rng.choice(["tokens", "time"])),
         async_scheduling=lag,
     )
+
+
+def speculating(arguments: dict[str, Any], seed: int) -> dict[str, Any]:
+    """By priority nobody comes at the very instant of another (a `tie` says so): of equals vLLM preempts the first, so
+    two of them can take each other's blocks for ever."""
+    rng = np.random.default_rng(seed + 1_000_000)
+    knobs = guessing(arguments["knobs"], random_config(rng, seed))
+    arrival_s = arguments["arrival_s"]
+    if knobs.policy == "priority" and arguments["tie"] is not None:
+        arrival_s = arrival_s + 1e-6 * np.arange(len(arrival_s))
+    return {**arguments, "arrival_s": arrival_s, "knobs": knobs}
+
+
+def guessing(knobs: VllmKnobs, config: SpeculativeConfig | None) -> VllmKnobs:
+    """With a budget that can hold its guesses."""
+    least = 1 + config.num_speculative_tokens if config else 1
+    budget = max(knobs.max_num_batched_tokens, least)
+    return replace(knobs, max_num_batched_tokens=budget, speculative_config=config)
+
+
+def random_config(rng: np.random.Generator, seed: int) -> SpeculativeConfig:
+    return SpeculativeConfig(
+        num_speculative_tokens=int(rng.choice([1, 2, 3, 5, 8])),
+        acceptance_rate=float(rng.choice([0.0, 0.3, 0.6, 0.9, 1.0])),
+        method=str(rng.choice(["eagle", "ngram_gpu", "draft_model"])),
+        draft_step_s=float(rng.choice([0.0, 0.1])),
+        seed=seed,
+    )
+
+
+def random_prefix(rng: np.random.Generator, prompts: np.ndarray, block: int, ahead: int = 0) -> PrefixBlocks:
+    """Prompts drawn from a few families; members agree up to a random point, some to their last block."""
+    trace_block = int(rng.choice([block, block, 2 * block, max(1, block // 2), 5]))
+    families = rng.integers(0, int(rng.choice([1, 2, 5])), len(prompts))
+    alike = float(rng.choice([0.3, 0.8, 1.0]))
+    flat: list[int] = []
+    offsets = [0]
+    for request, (prompt, family) in enumerate(zip(prompts.tolist(), families.tolist(), strict=True)):
+        blocks = -(-prompt // trace_block)
+        same = blocks if rng.random() < alike else int(rng.integers(0, blocks + 1))
+        flat += [1000 * family + i if i < same else 1_000_000 * (request + 1) + i for i in range(blocks)]
+        offsets.append(len(flat))
+    hashes = PrefixHashes(np.array(flat, dtype=np.uint64), np.array(offsets, dtype=np.int64), trace_block)
+    return blocks_of(hashes, prompts, block, ahead)
 
 
 def with_holes(model: StepTimeArrays, rng: np.random.Generator) -> StepTimeArrays:

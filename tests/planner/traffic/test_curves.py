@@ -63,6 +63,13 @@ def test_dispersion_by_hand() -> None:
     assert curves.index_of_dispersion(np.array([0.0, 0.5]), 1.0) is None
 
 
+def test_dispersion_is_said_for_windows_that_come_often_enough() -> None:
+    found = curves.dispersion_by_window(POISSON[POISSON < 700])
+    assert [entry["window_s"] for entry in found] == [1.0, 10.0, 60.0]
+    assert found[0]["index"] == pytest.approx(1.0, abs=0.15)
+    assert curves.dispersion_by_window(np.array([0.0, 5.0])) == []
+
+
 def test_cdf_is_exact_for_few_lengths_and_thinned_for_many() -> None:
     values, share = curves.cdf_points(np.array([5, 5, 7, 9]))
     assert values.tolist() == [5, 7, 9]

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from planner.traffic import PRESETS, TrafficError, statistics, synthesise
+from planner.traffic.distances import ks_chance, ks_distance
+from planner.traffic.generating import generate
 from planner.traffic.synthesis import LogNormal
 
 
@@ -31,7 +33,8 @@ def test_every_preset_gives_sound_traffic(name: str) -> None:
     traffic = synthesise(name)
     assert traffic.requests == preset.requests
     assert traffic.rate_per_s == pytest.approx(preset.rate_per_s, rel=0.15)
-    assert traffic.prompt_tokens.max() <= preset.prompt.cut_tokens
+    longest = preset.sessions.longest_tokens if preset.sessions else preset.prompt.cut_tokens
+    assert traffic.prompt_tokens.max() <= longest
     assert preset.prompt.share_at_cut < 0.06
     assert traffic.recipe["seed"] == 0
 
@@ -49,6 +52,36 @@ def test_the_code_preset_resembles_what_it_names() -> None:
     assert figures["output_tokens"]["p50"] == pytest.approx(13, abs=1)
     assert figures["output_tokens"]["mean"] == pytest.approx(27.9, rel=0.1)
     assert figures["interarrival_cv"] == pytest.approx(3.0, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "output", "hits"), [("conversation", 12_035, 343, 0.40), ("agents", 8_596, 182, 0.59)]
+)
+def test_presets_with_sessions_resemble_what_they_name(
+    name: str, prompt: float, output: float, hits: float
+) -> None:
+    """Means and hit rates that Mooncake's paper prints, in the mean of three seeds."""
+    found = [statistics(synthesise(name, requests=6_000, seed=seed)) for seed in range(3)]
+    assert np.mean([f["prompt_tokens"]["mean"] for f in found]) == pytest.approx(prompt, rel=0.08)
+    assert np.mean([f["output_tokens"]["mean"] for f in found]) == pytest.approx(output, rel=0.05)
+    assert np.mean([f["prefix_hit_rate"] for f in found]) == pytest.approx(hits, abs=0.04)
+    assert np.mean([f["rate_per_s"] for f in found]) == pytest.approx(PRESETS[name].rate_per_s, rel=0.05)
+
+
+def test_the_reasoning_preset_resembles_what_it_names() -> None:
+    figures = statistics(synthesise("reasoning", requests=30_000, seed=1))
+    assert figures["output_tokens"]["mean"] == pytest.approx(11_900, rel=0.02)
+    assert figures["output_tokens"]["max"] == 65_536
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_model_with_the_same_distributions(name: str) -> None:
+    """Not the same numbers: presets without sessions keep their own streams, so that old recipes stay true."""
+    made = synthesise(name, requests=4_000, seed=1)
+    again = generate(PRESETS[name].model(), requests=4_000, seed=2)
+    for column in ("prompt_tokens", "output_tokens"):
+        distance = ks_distance(getattr(made, column), getattr(again, column))
+        assert distance < (0.06 if PRESETS[name].sessions else 1.3 * ks_chance(4_000, 4_000))
 
 
 def test_a_seed_repeats_and_another_differs() -> None:
@@ -98,5 +131,5 @@ def test_senseless_wishes_name_their_field(options: dict[str, float], field: str
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(TrafficError, match="chat, code, summary, demo"):
+    with pytest.raises(TrafficError, match="chat, code, summary, conversation, agents, reasoning, demo"):
         synthesise("chats")

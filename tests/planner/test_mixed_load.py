@@ -1,0 +1,161 @@
+"""The mixed-load experiment as a job: form, page, API and command, with an engine of the test's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import ApiToken
+from calibration import jobs
+from calibration.services import step_time_model
+from calibration.steptime import StepShape, step_seconds
+from calibration.steptime.shapes import Chunk
+from planner import verification_engines
+from planner.models import Verification
+from planner.tasks import work_of
+from planner.verification_forms import MixedLoadForm
+from planner.verifications import start_verification
+from tests.planner.verification.device import Device
+from tests.planner.verification.test_two_pools import Engine
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def engines(monkeypatch, finished_plan):
+    """Stand where the engine processes would; steps take what the calibration says."""
+    arrays = step_time_model(finished_plan.calibration).arrays()
+
+    class Started(Engine, Device):
+        contended = False
+
+        def __init__(self, kv_tokens):
+            Engine.__init__(self, kv_tokens // 16)
+
+        def attach(self, descriptor, size_bytes):
+            pass
+
+        def measure(self, decode_contexts, chunks, seed, lead_in=()):
+            shape = StepShape(tuple(decode_contexts), tuple(Chunk(*chunk) for chunk in chunks))
+            from calibration.engine.interface import StepTiming
+
+            return StepTiming(step_seconds(arrays, *shape.features)[0], 0.0, self.contended)
+
+        def serve(self, step):
+            timing, tokens = Engine.serve(self, step)
+            rows = list(zip(step.query_tokens, step.cached_tokens, step.sampled, strict=True))
+            contexts = tuple(cached for query, cached, _ in rows if query == 1)
+            chunks = tuple(Chunk(*row) for row in rows if row[0] > 1)
+            seconds = step_seconds(arrays, *StepShape(contexts, chunks).features)[0]
+            return type(timing)(seconds, 0.0, self.contended), tokens
+
+    def client(architecture, *, kv_tokens, **more):
+        return contextlib.nullcontext(Started(kv_tokens))
+
+    monkeypatch.setattr(verification_engines, "EngineClient", client)
+    return Started
+
+
+def asked(plan, **sent):
+    form = MixedLoadForm({"prompt_tokens": "200", "output_tokens": "64", "streams": "4"} | sent, plan=plan)
+    assert form.is_valid(), form.errors
+    return form.asked()
+
+
+def run(row) -> Verification:
+    jobs.run(Verification, str(row.pk), work_of)
+    row.refresh_from_db()
+    return row
+
+
+def test_every_way_is_predicted_and_run_in_one_report(finished_plan, owner, no_broker, engines, owner_client):
+    row = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    assert (row.status, row.holds) == (Verification.DONE, True), row.error
+    served = row.result["served"]
+    assert [each["way"] for each in served] == [
+        "whole", "chunks of 25", "chunks of 50", "chunks of 100", "separate pools",
+    ]  # fmt: skip
+    assert all(each["gaps"] == 4 * 63 for each in served)
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "Long prompts beside short answers" in page
+    assert "separate pools" in page
+    figure = owner_client.get(reverse("planner:verification_figure", args=[row.pk, "mixed"])).json()
+    assert len(figure["table"]["rows"]) == 5
+
+
+@pytest.mark.parametrize("contended", [False, True])
+def test_steps_that_shared_their_core_are_told_of(
+    finished_plan, owner, no_broker, engines, owner_client, contended
+):
+    engines.contended = contended
+    row = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    assert row.result["contended_share"] == contended
+    assert any("quieter machine" in line for line in row.result["advice"]) == contended
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert ("quieter machine" in page) == contended and "of steps shared their core" in page
+
+
+def test_the_grid_joins_and_says_what_it_left_out(finished_plan, owner, no_broker, engines):
+    row = run(start_verification(finished_plan, owner, asked(finished_plan, grid="on", streams="2")))
+    assert row.status == Verification.DONE, row.error
+    assert (
+        len(
+            {(each["prompt_tokens"], each["output_tokens"], each["streams"]) for each in row.result["served"]}
+        )
+        == 7
+    )
+    assert any("contexts of 16,385 tokens" in line for line in row.result["left_out"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("streams", "16", "17 sequences at once, and 16 were measured"),
+        ("prompt_tokens", "2000", "contexts of 2,001 tokens"),
+        ("output_tokens", "1020", "contexts of 1,036 tokens"),
+        ("output_tokens", "1", "greater than or equal to 2"),
+    ],
+)
+def test_what_was_not_measured_is_refused_beside_its_field(
+    owner_client, finished_plan, no_broker, field, value, words
+):
+    sent = {"prompt_tokens": "200", "output_tokens": "64", "streams": "4"} | {field: value}
+    page = owner_client.post(reverse("planner:plan_mixed_load", args=[finished_plan.pk]), sent)
+    assert page.status_code == 422
+    assert list(page.context["mixed"].errors) == [field]
+    assert words in str(page.context["mixed"].errors[field])
+    assert Verification.objects.count() == 0
+
+
+def test_the_api_and_the_command_take_the_same(owner, bearer, finished_plan, no_broker, engines):
+    client = Client(headers=bearer(owner, ApiToken.WRITE))
+    url = f"/api/v1/plans/{finished_plan.pk}/verifications/mixed-load"
+    sent = {"prompt_tokens": 200, "output_tokens": 64, "streams": 4}
+    answer = client.post(url, sent, content_type="application/json")
+    assert answer.status_code == 202, answer.content
+    assert answer.json()["kind"] == "mixed_load"
+    run(Verification.objects.get())
+    assert client.get(f"/api/v1/verifications/{answer.json()['id']}").json()["result"]["served"]
+    refused = client.post(url, sent | {"streams": 99}, content_type="application/json")
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "streams")
+    out = StringIO()
+    call_command(
+        "mixed_load", str(finished_plan.pk), "--prompt-tokens=200", "--output-tokens=64", "--streams=4", "--json",
+        user="owner", stdout=out,
+    )  # fmt: skip
+    assert len(json.loads(out.getvalue().splitlines()[-1])["served"]) == 5
+    with pytest.raises(CommandError, match="is not the id or exact name of a plan"):
+        call_command("mixed_load", "not-an-id", user="owner", stdout=StringIO())
+
+
+def test_imported_step_times_run_nothing(owner_client, finished_plan, no_broker):
+    finished_plan.calibration.source = "imported"
+    finished_plan.calibration.save(update_fields=["source"])
+    page = owner_client.post(reverse("planner:plan_mixed_load", args=[finished_plan.pk]), {}, follow=True)
+    assert "no engine here" in page.content.decode()

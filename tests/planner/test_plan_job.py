@@ -1,0 +1,104 @@
+"""The plan job: what it knows is stored before it ends, and what is left of it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from calibration import jobs
+from calibration.models import Calibration
+from planner import work
+from planner.models import Plan
+from planner.pace import Pace
+from planner.plan_recipes import service_of
+from planner.search import SearchSpace
+from planner.verifications import why_not
+
+
+@pytest.fixture
+def queued(make_plan) -> Plan:
+    space = SearchSpace((128, 256), (0,), (8, 16), max_replicas=3).to_dict()
+    return make_plan(status="queued", objectives=["ttft:p95:30", "itl:p99:5"], space=space)
+
+
+# The search asks from threads of its own, with connections of their own, whether to stop: rows must be committed.
+@pytest.mark.django_db(transaction=True)
+def test_a_first_answer_is_stored_before_the_search_ends(queued, monkeypatch) -> None:
+    Calibration.objects.update(environment={"observed": {"sentinel_drift": [0.3]}})
+    seen: list[dict[str, Any]] = []
+    really = work.search.search
+
+    def watched(question: Any, do: Any, *, on_progress: Any, on_partial: Any) -> Any:
+        def told(so_far: Any) -> None:
+            on_partial(so_far)
+            seen.append(
+                Plan.objects.values("status", "result", "feasible", "sentence", "done", "total").get()
+            )
+
+        return really(question, do, on_progress=on_progress, on_partial=told)
+
+    monkeypatch.setattr(work.search, "search", watched)
+    assert jobs.run(Plan, str(queued.pk), work.plan) == Plan.DONE
+    first = seen[0]
+    assert first["status"] == "running"
+    assert first["result"]["searching"] is True
+    assert first["result"]["complete"] is False
+    assert first["done"] < first["total"]
+    choice = first["result"]["verdict"]["choice"]
+    assert choice["objectives"][0]["predicted"] is not None
+    assert (first["feasible"], first["sentence"]) == (None, ""), "there is no verdict yet"
+    queued.refresh_from_db()
+    assert queued.result["complete"] is True
+    assert queued.result["searching"] is False
+    first_remark = queued.result["verdict"]["remarks"][0]
+    assert "The device was disturbed while it was measured" in first_remark, "the plan rests on it"
+    assert queued.result["verdict"]["choice"]["replicas"] == choice["replicas"]
+    assert queued.done == queued.total
+
+
+def test_the_page_shows_the_best_so_far_as_that(make_plan, answers, owner_client) -> None:
+    so_far = answers["feasible"] | {"searching": True, "complete": False}
+    row = make_plan(so_far, status="running", feasible=None, sentence="", done=4, total=60)
+    page = owner_client.get(reverse("planner:plan_detail", args=[row.pk])).content.decode()
+    assert "the best so far; still searching" in page
+    assert answers["feasible"]["verdict"]["sentence"].replace("<=", "≤") in page
+    assert "What to start" not in page, "nothing is recommended yet"
+    assert "vllm serve" not in page
+    assert "data-figure-url" not in page
+    assert service_of(row) is None
+    assert why_not(row)
+    news = _news(owner_client, row)
+    so_far["verdict"] = so_far["verdict"] | {"sentence": "Another one."}
+    Plan.objects.filter(pk=row.pk).update(result=so_far)
+    assert _news(owner_client, row) != news, "the page hears of it"
+
+
+def test_a_worker_that_died_leaves_what_it_knew(make_plan, answers, owner_client) -> None:
+    so_far = answers["feasible"] | {"searching": True, "complete": False}
+    row = make_plan(so_far, status="interrupted", feasible=None, sentence="")
+    page = owner_client.get(reverse("planner:plan_detail", args=[row.pk])).content.decode()
+    assert "stopped: the best until then" in page
+    assert "still searching" not in page
+
+
+def _news(client: Any, row: Plan) -> str:
+    page = client.get(reverse("planner:plan_status", args=[row.pk])).content.decode()
+    return page.partition('data-count="')[2].partition('"')[0]
+
+
+def test_what_is_left_is_told_by_the_pace_of_late() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    now[0] = 0.5
+    assert pace.left_s(10, 100) is None, "too early to tell"
+    now[0] = 2.0
+    assert pace.left_s(40, 100) == pytest.approx(3.0)
+    for second in range(3, 21):  # it slows down to one a second
+        now[0] = float(second)
+        left = pace.left_s(40 + second - 2, 100)
+    assert left == pytest.approx(100 - 58, rel=0.01)
+    now[0] = 40.0
+    assert pace.left_s(58, 100) is None, "it stands still"
+    assert pace.left_s(100, 100) == 0.0

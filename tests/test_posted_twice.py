@@ -1,0 +1,140 @@
+"""Two clicks are one job: whatever is posted again while it is at work is answered with the one at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from calibration.jobs import Job
+from calibration.models import Calibration, Device, DriftCheck
+from planner.models import Plan, Verification
+
+STEPS = "prefill_tokens,prefill_context,decode_seqs,decode_context,step_ms\n" + "\n".join(
+    f"{n},0,{b},{c},{1 + 0.01 * n + b + 0.001 * c}"
+    for n in (0, 64, 256) for b in (1, 2, 4) for c in (100, 400)
+)  # fmt: skip
+
+Post = Callable[[Client, str], Any]
+#: What is posted (with a seed that may be changed), and the rows that it makes.
+KINDS: dict[str, tuple[type[Job], Callable[[Any], str], dict[str, Any]]] = {
+    "drift check": (DriftCheck, lambda plan: reverse("calibration:drift", args=[plan.calibration_id]), {}),
+    "calibration": (
+        Calibration, lambda plan: reverse("calibration:new"),
+        {"model": "demo", "device": "cpu", "max_batch": 4, "max_context_tokens": 256, "max_step_tokens": 64,
+         "kv_tokens": 4096},
+    ),
+    "import": (
+        Calibration, lambda plan: reverse("calibration:import"),
+        {"kind": "steps", "steps-model": "demo", "steps-device": "RTX 4090", "steps-kv_tokens": 4096},
+    ),
+    "replay": (Verification, lambda plan: reverse("planner:plan_verify", args=[plan.pk]), {"requests": 60}),
+    "server": (
+        Verification, lambda plan: reverse("planner:plan_verify_endpoint", args=[plan.pk]),
+        {"base_url": "http://127.0.0.1:9/v1", "model": "tiny", "api_key": "sk-kestrel"},
+    ),
+    "mixed load": (
+        Verification, lambda plan: reverse("planner:plan_mixed_load", args=[plan.pk]),
+        {"prompt_tokens": 200, "output_tokens": 64, "streams": 4},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def plan(finished_plan, settings, tmp_path) -> Plan:
+    settings.OUTBOUND_NETWORKS, settings.DATA_DIR = ["127.0.0.0/8"], tmp_path
+    Calibration.objects.filter(pk=finished_plan.calibration_id).update(
+        environment={"dtype": "float32"}, finished_at=timezone.now()
+    )
+    return Plan.objects.get(pk=finished_plan.pk)
+
+
+def posted(client: Client, plan: Plan, kind: str, seed: int = 0) -> str:
+    """Where the page of what was started is."""
+    _, address, fields = KINDS[kind]
+    sent = {**fields, "steps-seed" if kind == "import" else "seed": seed}
+    if kind == "import":
+        sent["steps-file"] = SimpleUploadedFile("steps.csv", STEPS.encode())
+    answer = client.post(address(plan), sent)
+    assert answer.status_code == 302, answer.content[-4000:]
+    return str(answer.headers["Location"])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_again_is_the_one_at_work_and_anything_else_another(
+    kind, plan, owner_client, member_client, no_broker
+):
+    rows = KINDS[kind][0].objects.exclude(pk=plan.calibration_id)
+    first = posted(owner_client, plan, kind)
+    assert posted(owner_client, plan, kind) == first
+    rows.update(status=Job.RUNNING)
+    assert posted(owner_client, plan, kind) == first
+    assert rows.count() == 1
+    assert posted(owner_client, plan, kind, seed=1) != first, "another seed is another question"
+    assert posted(member_client, plan, kind) != first, "another's job is another's"
+    assert rows.count() == 3
+    rows.update(cancel_requested=True)
+    second = posted(owner_client, plan, kind)
+    assert second != first, "what was asked to stop answers nothing"
+    rows.update(status=Job.DONE)
+    assert posted(owner_client, plan, kind) not in (first, second), "what has ended is measured anew"
+    assert rows.count() == 5
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_the_same_moment_they_are_one_job(kind, plan, owner, no_broker):
+    """Four threads with connections of their own, as four workers of the web server."""
+    gate = Barrier(4)
+
+    def post(_: int) -> str:
+        client = Client()
+        client.force_login(owner)
+        gate.wait(timeout=60)
+        try:
+            return posted(client, plan, kind)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = set(pool.map(post, range(4)))
+    rows = KINDS[kind][0].objects.exclude(pk=plan.calibration_id)
+    assert (len(answers), rows.count(), len(no_broker)) == (1, 1, 1)
+
+
+@pytest.mark.django_db
+def test_a_calibration_is_run_again_once(plan, owner_client, no_broker):
+    address = reverse("calibration:rerun", args=[plan.calibration_id])
+    assert owner_client.post(address).headers["Location"] == owner_client.post(address).headers["Location"]
+    assert Calibration.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_the_api_answers_with_the_one_at_work(plan, owner, bearer, client, no_broker):
+    # The pool's size follows from the memory that the device worker found free when it came up.
+    Device.objects.create(name="cpu", label="x", hostname="x", total_bytes=2**36, free_bytes=2**35)
+
+    def started(address: str, **sent: Any) -> str:
+        answer = client.post(
+            f"/api/v1/{address}", sent, content_type="application/json", headers=bearer(owner)
+        )
+        assert answer.status_code == 202, answer.content
+        return str(answer.json()["id"])
+
+    for address, sent in (
+        (f"calibrations/{plan.calibration_id}/drift-checks", {"recalibrate": True}),
+        (f"plans/{plan.pk}/verifications", {"requests": 60}),
+        (f"plans/{plan.pk}/verifications/mixed-load", {"grid": True}),
+        ("calibrations", {"model": "demo"}),
+    ):
+        assert started(address, **sent) == started(address, **sent), address
+        assert started(address, **sent) != started(address, **sent, seed=7), address
