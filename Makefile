@@ -11,6 +11,11 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 # Extra words for the installation of torch, e.g. an index with CPU-only builds (see README.md).
 TORCH_PIP_ARGS ?=
 ARGS ?=
+# Processes that tests are dealt to, file by file: a number, or auto for one per core. The job tests take the database
+# and the broker they are given for themselves, so with those it is one.
+WORKERS ?= $(if $(DATABASE_URL)$(REDIS_URL),0,auto)
+# In the order of tests/conftest.py.
+DEAL := --dist loadfile --no-loadscope-reorder
 # The maths libraries of a planner process run one thread: Celery and the kernel's own threads share the cores.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
@@ -44,10 +49,11 @@ run: install ## web server, workers and beat in one process tree
 	@$(PY) manage.py serve $(ARGS)
 
 test: install-dev ## the whole suite (DATABASE_URL and REDIS_URL, when set, are used)
-	$(PY) -m pytest $(ARGS)
+	@$(PY) -m planner.simulation.ready & # compiles the simulator once, beside the tests that need no simulator
+	$(PY) -m pytest -n $(WORKERS) $(DEAL) $(ARGS)
 
 test-all: install-dev ## with the slow tests
-	$(PY) -m pytest --run-slow $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) $(DEAL) --run-slow $(ARGS)
 
 lint: install-dev ## ruff and the import contract
 	$(VENV)/bin/ruff check .
@@ -72,6 +78,8 @@ lock: install-dev ## resolve requirements*.in again
 		--no-emit-find-links --no-emit-trusted-host -o requirements.lock requirements.in
 	$(VENV)/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
 		--no-emit-find-links --no-emit-trusted-host -o requirements-dev.lock requirements-dev.in
+	$(VENV)/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+		--no-emit-find-links --no-emit-trusted-host -o requirements-parquet.lock requirements-parquet.in
 
 clean: ## remove .venv and caches; what you measured, in var/, stays
 	rm -rf $(VENV) staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
