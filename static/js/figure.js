@@ -5,11 +5,13 @@
 import { drawLegend } from "./legend.js";
 
 const DARK = { "#0072b2": "#56b4e9", "#d55e00": "#ff9950", "#009e73": "#3ecfa0", "#9b5fa8": "#d39be0", "#6b7680": "#9aa7b2" };
-const darkness = window.matchMedia("(prefers-color-scheme: dark)");
+// The list that is listened to is never read: a browser that is asked between the change and its event sends no event.
+const DARKNESS = "(prefers-color-scheme: dark)";
+const themeChanges = window.matchMedia(DARKNESS);
 const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function themed(text) {
-  if (!darkness.matches) return text;
+  if (!window.matchMedia(DARKNESS).matches) return text;
   return Object.entries(DARK).reduce((done, [light, dark]) => done.replaceAll(light, dark), text);
 }
 
@@ -105,7 +107,7 @@ drawAll();
 document.body.addEventListener("htmx:load", (event) => {
   event.detail.elt.querySelectorAll("[data-figure-url]").forEach((figure) => states.has(figure) || draw(figure));
 });
-darkness.addEventListener("change", () => {
+themeChanges.addEventListener("change", () => {
   document.querySelectorAll("[data-figure-url]").forEach((figure) => draw(figure, { fresh: false }));
 });
 document.body.addEventListener("figures-changed", drawAll);
