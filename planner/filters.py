@@ -9,11 +9,14 @@ from accounts.access import OwnedQuerySet
 from calibration.filters import ChipGroup, chip_group, clean
 from calibration.jobs import Job, JobQuerySet
 from planner.models import FORMAT_NAMES, Plan, TrafficSet
+from planner.search.words import UNJUDGED
 
+UNKNOWN = Q(sentence__startswith=UNJUDGED)
 STATUSES = {
     "active": ("queued or running", Q(status__in=Job.ACTIVE)),
     "meets": ("meets the objectives", Q(status=Job.DONE, feasible=True)),
-    "nothing": ("nothing meets them", Q(status=Job.DONE, feasible=False)),
+    "nothing": ("nothing meets them", Q(status=Job.DONE, feasible=False) & ~UNKNOWN),
+    "unjudged": ("not judged", Q(status=Job.DONE, feasible=False) & UNKNOWN),
     "failed": ("failed", Q(status=Job.FAILED)),
     "cancelled": ("cancelled", Q(status=Job.CANCELLED)),
     "interrupted": ("interrupted", Q(status=Job.INTERRUPTED)),

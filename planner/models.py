@@ -13,6 +13,7 @@ from accounts.access import OwnedQuerySet
 from calibration.jobs import Job, JobQuerySet
 from calibration.models import Calibration
 from planner.review_models import PlanReview as PlanReview
+from planner.search.words import UNJUDGED
 
 FORMAT_NAMES = {
     "azure": "Azure", "mooncake": "Mooncake", "burstgpt": "BurstGPT", "splitwise": "Splitwise", "vidur": "Vidur",
@@ -139,6 +140,11 @@ class Plan(Job):
     replan_when_stale = models.BooleanField(
         default=False, help_text="Make it again where newer step times change it"
     )
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether it ended without knowing if anything meets: the closest candidate left the measured region."""
+        return self.feasible is False and self.sentence.startswith(UNJUDGED)
 
     objects: JobQuerySet[Plan] = JobQuerySet.as_manager()  # type: ignore[assignment]
 

@@ -22,6 +22,8 @@ ROUTED = {
     PREFIX_AWARE: "requests go where most of their prompt is cached and least is outstanding",
 }
 STOPPED = "The search was stopped: this is the best of what had been tried."
+#: How the sentence starts of a plan whose closest candidate left the measured region: nothing is known to fail.
+UNJUDGED = "Nothing can be recommended"
 SEARCHING = (
     "Not everything has been tried: this is the best of what was, and nothing says yet how sure it is."
 )
@@ -112,7 +114,7 @@ def _unjudged(closest: Finalist, where: str, limit: str) -> str:
     values = _joined([f"{p.objective.label} of {_predicted(p, p.predicted_s or 0.0)}" for p in known])
     nearest = f"; the nearest measured steps would give {values}" if values else ""
     return (
-        f"Nothing can be recommended: with {limit} it cannot be judged whether {goals} holds; the closest, {where}, is "
+        f"{UNJUDGED}: with {limit} it cannot be judged whether {goals} holds; the closest, {where}, is "
         f"not covered by the calibration: {closest.reason}{nearest}."
     )
 

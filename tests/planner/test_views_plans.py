@@ -17,6 +17,7 @@ from django.utils import timezone
 from calibration.models import Calibration
 from planner import work
 from planner.models import Plan
+from planner.search.words import UNJUDGED
 
 pytestmark = pytest.mark.django_db
 NASTY = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
@@ -167,6 +168,16 @@ def test_what_is_saturated_has_no_latency(make_plan, answers, owner_client) -> N
     assert "no latency" in page
     assert "data-figure-url" not in page
     assert "is not claimed" not in page  # samples enough: the load is what is wrong
+
+
+def test_what_cannot_be_judged_is_not_called_unmet(make_plan, answers, owner_client) -> None:
+    row = make_plan(
+        answers["short"], name="unjudged", sentence=f"{UNJUDGED}: with 1 replica it cannot be judged."
+    )
+    page = text_of(page_of(owner_client, row))
+    assert "cannot be judged" in page
+    assert "no configuration meets this" not in page
+    assert "not judged" in text_of(owner_client.get(LIST).content.decode())
 
 
 def test_a_cancelled_search_shows_what_it_had(make_plan, answers, owner_client) -> None:
@@ -330,12 +341,13 @@ def test_an_empty_list_with_everything_there_says_the_next_step(published, traff
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("", {*STATES, "yes", "no"}),
+        ("", {*STATES, "yes", "no", "unjudged"}),
         ("status=active", {"queued", "running"}),
         ("status=meets", {"yes"}),
         ("status=nothing", {"no"}),
+        ("status=unjudged", {"unjudged"}),
         ("status=interrupted", {"interrupted"}),
-        ("status=%00&calibration=%00&traffic=nothing", {*STATES, "yes", "no"}),
+        ("status=%00&calibration=%00&traffic=nothing", {*STATES, "yes", "no", "unjudged"}),
         ("traffic=demo&status=failed", {"failed"}),
     ],
 )
@@ -344,6 +356,7 @@ def test_filters_stand_in_the_address(query, expected, make_plan, answers, owner
         make_plan(name=state, **values)
     make_plan(answers["feasible"], name="yes")
     make_plan(answers["impossible"], name="no")
+    make_plan(answers["impossible"], name="unjudged", sentence=f"{UNJUDGED}: nobody knows.")
     answer = owner_client.get(f"{LIST}?{query}")
     assert {row.name for row in answer.context["page"]} == expected
     assert 'class="chip" href="?' in answer.content.decode()
