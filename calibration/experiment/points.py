@@ -2,9 +2,11 @@
 
 The fit points stand where a plan will ask: pure decode over batch and context (three quarters of a real run's
 time), prompts, chunks after a prefix, several prompts in one step, and mixed steps with their corners, because
-outside the measured hull nothing is predicted. On a CPU every batch from 1 to 8 is measured: small batches are
-not monotone there. Contexts within a batch differ (lognormal, sigma 0.5): equal ones would hide what skew
-costs. Where a point lies depends on the envelope and the seed, never on a measured time.
+outside the measured hull nothing is predicted. Prompts stand close: law and check model are compared between them,
+and of few points one that a slow minute spoilt would part the two (benchmarks/spoilt_points.py).
+On a CPU every batch from 1 to 8 is measured: small batches are not monotone there. Contexts within a batch differ
+(lognormal, sigma 0.5): equal ones would hide what skew costs. Where a point lies depends on the envelope and the
+seed, never on a measured time.
 The held-out points are log-uniform over the same region, from another random stream, and never fitted.
 Units: tokens.
 """
@@ -154,7 +156,7 @@ def _decode(region: Region, device_kind: str, rng: np.random.Generator) -> Itera
 
 def _prefill(region: Region, rng: np.random.Generator) -> Iterator[StepShape]:
     longest, deepest = min(region.step, region.context), region.context
-    for query in [1, *_geometric(16, longest, 7)]:
+    for query in [1, *_geometric(16, longest, 13)]:
         if query <= longest:
             yield StepShape((), (Chunk(query, 0),))
     for query, cached in (
@@ -165,9 +167,10 @@ def _prefill(region: Region, rng: np.random.Generator) -> Iterator[StepShape]:
     ):
         if query >= 1 and cached >= 1:
             yield StepShape((), (Chunk(query, cached, samples=cached + query == deepest),))
-    for prompts in (2, 3, 4, region.batch):
-        if prompts <= region.batch:
-            parts = _parts(min(region.step, prompts * deepest), prompts, deepest, rng)
+    for prompts, share in ((2, 1.0), (3, 1.0), (4, 1.0), (region.batch, 1.0), (2, 0.2), (3, 0.35), (4, 0.6)):
+        tokens = round(share * min(region.step, prompts * deepest))
+        if prompts <= min(region.batch, tokens):
+            parts = _parts(tokens, prompts, deepest, rng)
             yield StepShape((), tuple(Chunk(query, 0) for query in parts))
     yield from _one_prompt_in_chunks(region)
     query = region.step // 2

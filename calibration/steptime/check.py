@@ -11,7 +11,9 @@ prediction may be an average of the two: of models of different families each mi
 each with a price. Decode attention beside a chunk is no line: few long rows leave most of a device idle, many short
 ones pad every row to a tile. Where samples are enough to show it, s is a surface over rows and contexts (products of
 ramps with prices >= 0: it never falls either), and n has a knot at almost every measured size. Cross-validation says
-whether they are (`Detail`); relative least squares then leaves no bias in the times that a simulation adds up.
+whether they are (`Detail`); relative least squares then leaves no bias in the times that a simulation adds up. Of fewer
+samples each bends the lines near it, and one that was measured in a slow minute would bend them away from the law:
+they are weighted anew by their own errors, to the law's soft-L1 loss.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ MAX_KNOTS = 12
 MANY_KNOTS = 96  # of the detailed form
 POINTS_EACH = 10  # points that a knot of the detailed form takes at least, on average
 FLOOR_SHARE = 1e-3  # of the fastest step: no step takes no time
+LOSS_SCALE = 0.03  # relative error at which a point's pull stops growing, as in the law's own fit
+ROBUST_ROUNDS = 4
 _RIDGE = 1e-6  # of a column's scale: makes the optimum unique where columns coincide
 
 
@@ -105,12 +109,17 @@ def fit_check(
     largest = np.abs(matrix).max(axis=0)
     used = largest > 0
     scale = largest[used] / typical
-    root = np.ones(len(n)) if weights is None else np.sqrt(weights)
-    rows = np.vstack([matrix[:, used] / scale * (root / seconds)[:, None], _RIDGE * np.eye(len(scale))])
-    values = np.zeros(matrix.shape[1])
+    base = matrix[:, used] / scale / seconds[:, None]
     floor_s = FLOOR_SHARE * float(seconds.min())
-    wanted = root * (1.0 - floor_s / seconds)
-    values[used] = _not_negative(rows, np.r_[wanted, np.zeros(len(scale))]) / scale
+    target = 1.0 - floor_s / seconds
+    trust = np.ones(len(n)) if weights is None else weights
+    root = np.sqrt(trust)
+    for _ in range(1 if detail is Detail.KNOTS else 1 + ROBUST_ROUNDS):
+        rows = np.vstack([base * root[:, None], _RIDGE * np.eye(len(scale))])
+        found = _not_negative(rows, np.r_[root * target, np.zeros(len(scale))])
+        root = np.sqrt(trust / np.hypot(1.0, (base @ found - target) / LOSS_SCALE))
+    values = np.zeros(matrix.shape[1])
+    values[used] = found / scale
     values[: len(knots)] = np.cumsum(values[: len(knots)]) + floor_s
     return CheckModel(knots, values)
 

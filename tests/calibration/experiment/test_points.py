@@ -83,7 +83,7 @@ def test_the_demo_measures_every_small_batch_and_every_corner():
     mixed = np.array([shape.features for shape in fit if shape.kind == "mixed"])
     joint = mixed[(mixed[:, 3] == 15 * 1_023) & (mixed[:, 0] == 512)]
     assert len(joint) == 2  # without and with a prefix
-    assert 40 <= len(fit) <= 70
+    assert 40 <= len(fit) <= 80
 
 
 def test_held_out_points_are_four_two_and_six_and_none_was_fitted():
