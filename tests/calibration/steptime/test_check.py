@@ -31,7 +31,7 @@ def test_a_spoilt_point_bends_the_lines_little():
     robust = fit_check(features, spoilt, Tokens(), knots)
     squares = fit_check(features, spoilt, Tokens(), knots, detail=Detail.KNOTS)
     worst = [np.max(np.abs(check.predict_s(features, Tokens()) / seconds - 1)) for check in (robust, squares)]
-    assert worst[0] < 0.03 < worst[1]
+    assert worst[0] < 0.6 * worst[1], worst
 
 
 def test_it_never_falls_and_is_never_negative(noisy, truth):
