@@ -83,11 +83,10 @@ def _described(path: Path, changed_ns: int, size: int) -> Bundled | None:
         document = read_document(io.BytesIO(data))
     except DocumentError as error:
         return replace(entry, problem=str(error)[:MAX_TEXT])
-    ranks = document.environment.get("tensor_parallel", 1)
     return replace(
         entry,
         model=document.architecture.name,
-        device=device_label(document.device, document.environment, ranks if isinstance(ranks, int) else 1),
+        device=device_label(document.device, document.environment, document.ranks),
         engine=document.facts.engine.label,
         steps=len(document.samples),
         kv_tokens=document.kv_tokens,

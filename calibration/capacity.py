@@ -24,6 +24,7 @@ MAX_ROWS = 64
 MAX_TOKENS = 1 << 40
 MAX_BYTES = 1 << 50
 MAX_LABEL = 200
+MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class KVCapacity:
     """Rows by growing `budget_tokens`: the working memory of its largest step and the tokens left for the pool.
 
     `working_bytes` never falls and `kv_tokens` never rises from row to row. `label` says what was measured and how.
+    `ranks`: what share the model; the tokens are the model's (each rank holds its heads of every token, so the rank
+    with the least room decides), the bytes are of the rank that needs most.
     Raises ValueError for an empty table, unequal lengths or values out of order.
     """
 
@@ -38,8 +41,11 @@ class KVCapacity:
     working_bytes: tuple[int, ...]
     kv_tokens: tuple[int, ...]
     label: str = ""
+    ranks: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.ranks <= MAX_RANKS:
+            raise ValueError(f"ranks must be 1 to {MAX_RANKS}")
         if not 0 < len(self.budget_tokens) == len(self.working_bytes) == len(self.kv_tokens) <= MAX_ROWS:
             raise ValueError(
                 f"a KV capacity needs 1 to {MAX_ROWS} budgets, each with its bytes and its tokens"
@@ -54,9 +60,9 @@ class KVCapacity:
             raise ValueError("tokens or bytes are larger than any device has")
 
     @classmethod
-    def constant(cls, kv_tokens: int, label: str = "") -> KVCapacity:
+    def constant(cls, kv_tokens: int, label: str = "", ranks: int = 1) -> KVCapacity:
         """The same pool whatever the budget: what an import knows, which names one number."""
-        return cls((1,), (0,), (kv_tokens,), label)
+        return cls((1,), (0,), (kv_tokens,), label, ranks)
 
     @classmethod
     def measured(
@@ -77,6 +83,17 @@ class KVCapacity:
         blocks = (max(0, available_bytes - w) // (kv_bytes_per_token * block_tokens) for w in working)
         return cls(tuple(budgets), working, tuple(n * block_tokens for n in blocks), label)
 
+    @classmethod
+    def of_ranks(cls, each: Sequence[KVCapacity], label: str = "") -> KVCapacity:
+        """What ranks with these pools of the same budgets hold together: of each budget the fewest tokens, and the
+        working memory of the rank that needs most. Raises ValueError."""
+        budgets = each[0].budget_tokens
+        if any(one.budget_tokens != budgets for one in each):
+            raise ValueError("ranks must be measured at the same budgets")
+        working = tuple(map(max, zip(*(one.working_bytes for one in each), strict=True)))
+        tokens = tuple(map(min, zip(*(one.kv_tokens for one in each), strict=True)))
+        return cls(budgets, working, tokens, label, len(each))
+
     def tokens(self, budget_tokens: int) -> int:
         """Tokens of the pool beside steps of up to `budget_tokens`."""
         for budget, tokens in zip(self.budget_tokens, self.kv_tokens, strict=True):
@@ -90,6 +107,7 @@ class KVCapacity:
             "working_bytes": list(self.working_bytes),
             "kv_tokens": list(self.kv_tokens),
             "label": self.label,
+            "ranks": self.ranks,
         }
 
     @classmethod
@@ -97,10 +115,12 @@ class KVCapacity:
         """Inverse of `to_dict`; raises ValueError for anything else."""
         names = ("budget_tokens", "working_bytes", "kv_tokens")
         budgets, working, tokens = (_whole_numbers(values.get(name), name) for name in names)
-        label = values.get("label", "")
+        label, ranks = values.get("label", ""), values.get("ranks", 1)
         if not isinstance(label, str) or len(label) > MAX_LABEL:
             raise ValueError(f"label must be a text of at most {MAX_LABEL} characters")
-        return cls(budgets, working, tokens, label)
+        if not isinstance(ranks, int) or isinstance(ranks, bool):
+            raise ValueError("ranks must be a whole number")
+        return cls(budgets, working, tokens, label, ranks)
 
 
 def _whole_numbers(value: Any, name: str) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ MAX_TOKENS = 1 << 24
 MAX_TEXT = 200
 MAX_DEVICE = 120  # characters, as the forms and the column have it
 MAX_KV_TOKENS = 1 << 40
+MAX_RANKS = 64
 MAX_SEED = (1 << 31) - 1  # what the column holds on Postgres; SQLite would take more
 MOST_OFF = 2.0  # by which a model may miss the median of the samples it was fitted to
 MAX_DEPTH = 32  # of nested objects and lists
@@ -73,6 +74,11 @@ class CalibrationDocument:
     provenance: dict[str, Any]
     facts: Facts = NOTHING_KNOWN
 
+    @property
+    def ranks(self) -> int:
+        """Ranks that share the model, as its engine said."""
+        return _ranks(self.environment)
+
 
 def write_document(document: CalibrationDocument) -> bytes:
     """The file's bytes. Raises ValueError for a number that is not finite."""
@@ -96,11 +102,12 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
     """The calibration in a file. Raises DocumentError, and nothing else but OSError."""
     content = _content(_read(source))
     samples = _field(content, "samples", list)
+    ranks = _ranks(_notes(content, "environment"))
     if not 1 <= len(samples) <= MAX_SAMPLES:
         raise DocumentError("samples", f"must be 1 to {MAX_SAMPLES:,}, not {len(samples):,}")
     try:
         envelope = content.get("envelope")
-        return CalibrationDocument(
+        document = CalibrationDocument(
             architecture=_architecture(content),
             device=_text(content, "device", MAX_DEVICE),
             envelope=None if envelope is None else Envelope.from_dict(envelope),
@@ -118,6 +125,25 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
         raise DocumentError(f"envelope.{error.field}", error.message) from error
     except FactsError as error:
         raise DocumentError(error.field, error.message) from error
+    _same_ranks(document.facts, ranks)
+    return document
+
+
+def _ranks(environment: Mapping[str, Any]) -> int:
+    try:
+        return _whole({"tensor_parallel": 1} | dict(environment), "tensor_parallel", 1, MAX_RANKS)
+    except DocumentError as error:
+        raise DocumentError("environment.tensor_parallel", error.message) from None
+
+
+def _same_ranks(facts: Facts, ranks: int) -> None:
+    """Pools and transfers that were measured were measured with the ranks that took the steps."""
+    pool = facts.kv_capacity
+    measured = [] if pool is None else [("kv_capacity", pool.ranks)]
+    measured += [(f"transfers.{i}", t.ranks) for i, t in enumerate(facts.transfers) if not t.entered]
+    for field, found in measured:
+        if found != ranks:
+            raise DocumentError(f"{field}.ranks", f"must be {ranks}, as the steps were measured with")
 
 
 def _read(source: str | Path | IO[bytes]) -> bytes:

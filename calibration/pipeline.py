@@ -134,8 +134,8 @@ def calibrate(
     `kv_tokens`: size of the KV pool (experiment.check_fits gives it). `surroundings`: whether a published calibration
     also gets its KV pools by budget and its transfers. `earlier`: samples, by ordinal, of a run with the same arguments
     that was interrupted. `also`: steps to fit beside the usual points, as far as the region holds them.
-    `tensor_parallel`: ranks, on as many GPUs from `device` on, whose locks are all held; no
-    pools and transfers then. Raises Stopped, BadEnvelope, DoesNotFit, EngineError.
+    `tensor_parallel`: ranks, on as many GPUs from `device` on, whose locks are all held.
+    Raises Stopped, BadEnvelope, DoesNotFit, EngineError.
     """
     check_envelope(architecture, envelope)
     on_progress(0, 1, f"Waiting for {device}", None)
@@ -183,10 +183,12 @@ def calibrate(
             result = dataclasses.replace(result, environment=result.environment | report)
             for reason in report.get("roofline", {}).get("reasons", ()):
                 on_log(f"Not representative: {reason}")
-        if not (surroundings and result.published) or tensor_parallel > 1:
+        if not (surroundings and result.published):
             return result
         on_progress(done, done, "Measuring memory by token budget, and KV transfers", None)
-        asked = {"device": device, "dtype": dtype, "kv_tokens": kv_tokens, "seed": seed}
+        asked = {
+            "device": device, "dtype": dtype, "kv_tokens": kv_tokens, "seed": seed, "tensor_parallel": tensor_parallel,
+        }  # fmt: skip
         return _with_surroundings(result, architecture, envelope, asked, on_log, should_stop)
 
 

@@ -161,20 +161,22 @@ class KVCapacityOut(Schema):
     """One entry per token budget: working memory of its largest step, and the tokens left for the KV pool."""
 
     budget_tokens: list[int]
-    working_bytes: list[int]
-    kv_tokens: list[int]
+    working_bytes: list[int] = Field(description="Of one rank: of the one that needs most.")
+    kv_tokens: list[int] = Field(description="Of the model: as many as the rank with the least room holds.")
     label: str
+    ranks: int = Field(description="Ranks that share the model.")
 
 
 class TransferOut(Schema):
     """A transfer's latency and bandwidth by size; bandwidths are decimal."""
 
-    size_bytes: list[float]
+    size_bytes: list[float] = Field(description="Of all ranks together; each moves its share.")
     latency_s: list[float]
-    bytes_per_s: list[float]
+    bytes_per_s: list[float] = Field(description="Of all ranks together, as the slowest allows.")
     label: str = Field(description="What was really measured.")
     uncertainty: float = Field(description="Times may be off by a factor of 1 + this, either way.")
     entered: bool = Field(description="A person's words about a link, not a measurement.")
+    ranks: int = Field(description="Ranks that moved their shares at once.")
 
 
 class ChunkCostOut(Schema):

@@ -240,7 +240,7 @@ def document_request(document: CalibrationDocument, name: str, provenance: dict[
         name=name or f"{document.architecture.name} on {document.device} (imported)",
         architecture=document.architecture, device=document.device, kv_tokens=document.kv_tokens,
         seed=document.seed, samples=document.samples, envelope=document.envelope,
-        environment=document.environment, facts=document.facts,
+        environment=document.environment, facts=document.facts, tensor_parallel=document.ranks,
         provenance=provenance | {"declared": document.provenance}, default_named=not name,
     )  # fmt: skip
 
@@ -378,8 +378,10 @@ def facts_of(calibration: Calibration) -> Facts:
 
 
 def kv_capacity(calibration: Calibration) -> KVCapacity:
-    """The KV pool beside each token budget: as measured, or the one number that an import names."""
-    return facts_of(calibration).kv_capacity or KVCapacity.constant(int(calibration.kv_tokens or 0))
+    """The KV pool beside each token budget: as measured, or the one number that an import names. Its ranks are the
+    calibration's, whoever counted the pool."""
+    known = facts_of(calibration).kv_capacity or KVCapacity.constant(int(calibration.kv_tokens or 0))
+    return replace(known, ranks=calibration.tensor_parallel)
 
 
 def add_link(calibration: Calibration, link: TransferTable) -> None:
@@ -442,13 +444,19 @@ def by_id(rows: Any, text: str) -> Calibration | None:
         return None
 
 
+def _told_ranks(calibration: Calibration) -> dict[str, int]:
+    """What the row says of its ranks where its engine did not."""
+    ranks = calibration.tensor_parallel
+    return {"tensor_parallel": ranks} if ranks > 1 else {}
+
+
 def document_of(calibration: Calibration) -> CalibrationDocument:
     """The calibration as a file that another Ridgeline can import."""
     return CalibrationDocument(
         architecture=Architecture.from_dict(calibration.architecture), device=calibration.device,
         envelope=Envelope.from_dict(calibration.envelope) if calibration.envelope else None,
         kv_tokens=calibration.kv_tokens or 0, seed=calibration.seed,
-        environment=calibration.environment or {}, samples=samples_of(calibration),
+        environment=(calibration.environment or {}) | _told_ranks(calibration), samples=samples_of(calibration),
         model=(calibration.result or {}).get("model"), provenance=calibration.provenance,
         facts=facts_of(calibration),
     )  # fmt: skip

@@ -55,9 +55,10 @@ def pool_rows(capacity: KVCapacity | None) -> list[PoolRow]:
 
 @dataclass(frozen=True, slots=True)
 class TransferRow:
-    """``bytes_per_s``: all of the transfer's time counted, latency too."""
+    """``bytes_per_s``: all of the transfer's time counted, latency too. ``rank_bytes``: what one rank moves of it."""
 
     size_bytes: float
+    rank_bytes: float
     seconds: float
     bytes_per_s: float
 
@@ -70,7 +71,7 @@ def transfer_rows(table: TransferTable) -> list[TransferRow]:
     """The table's own sizes, or LINE_SIZES of a link that is one line for all."""
     sizes = table.size_bytes if len(table.size_bytes) > 1 else LINE_SIZES
     found = [(size, table.seconds(size)) for size in sizes]
-    return [TransferRow(size, seconds, size / seconds) for size, seconds in found]
+    return [TransferRow(size, size / table.ranks, seconds, size / seconds) for size, seconds in found]
 
 
 # What a reader looks for first in the record of an environment; the rest is there to be unfolded.

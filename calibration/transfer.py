@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 MAX_LABEL = 200
 MAX_ROWS = 4096
 MAX_UNCERTAINTY = 100.0
+MAX_RANKS = 1024
 
 
 class TransferArrays(NamedTuple):
@@ -70,7 +71,8 @@ class TransferTable:
     """Rows by increasing size: size_bytes, latency_s >= 0 and bytes_per_s > 0 there; `label` says what was measured.
 
     `uncertainty`: seconds may be longer or shorter by a factor of 1 + this share; 0 where nothing is known of it.
-    `entered`: a person's words about a link, not a measurement.
+    `entered`: a person's words about a link, not a measurement. `ranks`: of a model that they share, moving their
+    shares at once: a size is that of all ranks together, and its seconds are those of the slowest.
     Raises ValueError for an empty table, unequal lengths, sizes that do not increase, or values out of range.
     """
 
@@ -80,8 +82,11 @@ class TransferTable:
     label: str = ""
     uncertainty: float = 0.0
     entered: bool = False
+    ranks: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.ranks <= MAX_RANKS:
+            raise ValueError(f"ranks must be 1 to {MAX_RANKS}")
         if len(self.label) > MAX_LABEL or not (self.label.isprintable() or not self.label):
             raise ValueError(f"label must be at most {MAX_LABEL} printable characters")
         if not 0 <= self.uncertainty <= MAX_UNCERTAINTY:
@@ -141,6 +146,7 @@ class TransferTable:
         latency_s: float | None = None,
         label: str = "",
         uncertainty: float = 0.0,
+        ranks: int = 1,
     ) -> TransferTable:
         """The table that gives back the measured `seconds` at each size.
 
@@ -156,7 +162,7 @@ class TransferTable:
             latency_s = _intercept_s(size_bytes, seconds)
         waits = min(max(latency_s, 0.0), 0.9 * min(seconds))
         rates = tuple(size / (total - waits) for size, total in zip(size_bytes, seconds, strict=True))
-        return cls(tuple(size_bytes), (waits,) * len(rates), rates, label, uncertainty)
+        return cls(tuple(size_bytes), (waits,) * len(rates), rates, label, uncertainty, ranks=ranks)
 
     @property
     def peak_bytes_per_s(self) -> float:
@@ -185,6 +191,7 @@ class TransferTable:
             "label": self.label,
             "uncertainty": self.uncertainty,
             "entered": self.entered,
+            "ranks": self.ranks,
         }
 
     @classmethod
@@ -200,8 +207,11 @@ class TransferTable:
         )
         if not isinstance(label, str) or isinstance(off, bool) or not isinstance(off, int | float):
             raise ValueError("label must be a text and uncertainty a number")
+        ranks = values.get("ranks", 1)
+        if not isinstance(ranks, int) or isinstance(ranks, bool):
+            raise ValueError("ranks must be a whole number")
         sizes, latencies, rates = (tuple(map(float, row)) for row in rows)
-        return cls(sizes, latencies, rates, label, float(off), entered is True)
+        return cls(sizes, latencies, rates, label, float(off), entered is True, ranks)
 
 
 def _intercept_s(size_bytes: tuple[float, ...], seconds: tuple[float, ...]) -> float:

@@ -53,6 +53,10 @@ MEANINGS = {
 }
 NO_LIMIT = "Give a limit for at least one of them."
 NO_LINK = "The calibration has no measured transfer: enter a speed."
+OTHER_RANKS = (
+    "The two calibrations have different numbers of ranks, and transfers between such replicas were not measured: "
+    "enter a speed."
+)
 DEPLOYMENT = ("link", "link_gb_per_s", "link_latency_s", "link_uncertainty", "message_s", "transfer_chunks_tokens",
               "local_prefill_tokens")  # fmt: skip
 LOAD = ("rate_multiplier", "growth", "window_start_s", "window_end_s")
@@ -347,6 +351,9 @@ class PlanForm(ScheduleFields):
             tables = facts_of(data["calibration"]).transfers
             if not tables:
                 raise ConditionError("link", NO_LINK)
+            second = data.get("second_calibration")
+            if second and not tables[0].entered and second.tensor_parallel != tables[0].ranks:
+                raise ConditionError("link", OTHER_RANKS)
             return Link(tables[0])
         return None
 

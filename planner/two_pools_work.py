@@ -34,7 +34,7 @@ def verify(row: Verification, run: JobRun, subject: Subject, models: PoolModels)
     broke off because an engine ended it writes what had been done."""
     wish, calibration, steps = _wish(subject, row.seed), row.calibration, models.steps
     with engines(calibration, run, wish) as found:
-        token_bytes = float(subject.architecture.kv_bytes_per_token())
+        token_bytes = subject.token_bytes
         run.progress(0, 1, "Measuring hand-offs")
         blocks = (wish.kv_tokens or 0) // BLOCK_TOKENS
         table = measure_hand_off(found[0], found[-1], blocks, BLOCK_TOKENS, token_bytes, row.seed)
@@ -85,7 +85,7 @@ def _replays(
         drive = TwoPools(
             found, [Blocks.of(blocks, BLOCK_TOKENS, seed + i) for i in range(len(found))],
             Sequences(subject.requests.prompt_tokens.tolist(), subject.architecture.vocab_size, seed),
-            float(subject.architecture.kv_bytes_per_token()),
+            subject.token_bytes,
             with_host_gap=device_kind(row.calibration.device) == "gpu", known_s=kept.begin(),
             on_time=kept.told, should_stop=run.should_stop,
         )  # fmt: skip

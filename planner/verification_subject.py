@@ -15,6 +15,7 @@ import numpy as np
 from calibration.architecture import Architecture
 from calibration.transfer import TransferTable
 from planner import services
+from planner.knob_columns import kinds_of
 from planner.models import Plan
 from planner.plan_recipes import pools_of
 from planner.recipes import Pool
@@ -36,7 +37,7 @@ from planner.verification.window import busiest
 @dataclass(frozen=True, slots=True)
 class Subject:
     """`requests`: the window, from position `first` of the `of` requests that `replicas` replicas get. `split`: how
-    the two pools hand over (None: one pool). `conditions`: of the plan."""
+    the two pools hand over (None: one pool). `conditions`: of the plan. `ranks`: of a replica of the decode pool."""
 
     requests: Requests
     pools: tuple[Pool, ...]
@@ -46,6 +47,12 @@ class Subject:
     of: int
     replicas: int
     split: Mapping[str, Any] | None = None
+    ranks: int = 1
+
+    @property
+    def token_bytes(self) -> float:
+        """KV bytes that a prompt token brings from one pool to the other, to all ranks."""
+        return float(self.architecture.kv_bytes_per_token(tensor_parallel=self.ranks))
 
     @property
     def knobs(self) -> Any:
@@ -78,9 +85,7 @@ class Subject:
         return Disaggregated(
             prefill=replicas_of(candidate.prefill_replicas, candidate.pools.prefill, steps.prefill),
             decode=replicas_of(candidate.decode_replicas, candidate.pools.decode, steps.decode),
-            hand_off=hand_off_of(
-                candidate, float(self.architecture.kv_bytes_per_token()), self.conditions.message_s
-            ),
+            hand_off=hand_off_of(candidate, self.token_bytes, self.conditions.message_s),
             network=Network.cards(table),
             local_prefill_tokens=candidate.pools.local_prefill_tokens,
         )
@@ -113,8 +118,17 @@ def subject_of(plan: Plan, count: int, replicas: int = 1) -> Subject:
         share = everything.reordered(dealt, everything.arrival_s[dealt])
     window, first = busiest(share, min(count, max(2, share.count)))
     return Subject(
-        window, pools, Architecture.from_dict(inputs["architecture"]), conditions, first, share.count, replicas, split
+        window, pools, Architecture.from_dict(inputs["architecture"]), conditions, first, share.count, replicas, split,
+        _ranks_of(choice, inputs),
     )  # fmt: skip
+
+
+def _ranks_of(choice: Mapping[str, Any], inputs: Mapping[str, Any]) -> int:
+    """Of a replica of the (decode) pool; plans of before they were kept had one."""
+    kind = kinds_of(choice)[-1]
+    hardware = inputs.get("hardware")
+    pool = (hardware[kind] if hardware else inputs).get("kv_capacity")
+    return int((pool or {}).get("ranks", 1))
 
 
 def predict(subject: Subject, steps: PoolSteps, table: TransferTable | None = None) -> Outcome:

@@ -29,7 +29,7 @@ from typing import Any
 from calibration.architecture import Architecture
 from calibration.engine import wire
 from calibration.engine.interface import ChunkTuple
-from calibration.engine.ranks import join, leave
+from calibration.engine.ranks import agreed_dtype, join, leave
 from calibration.engine.runner import EngineSpec, TorchRunner
 from calibration.engine.serving import OPERATIONS as SERVING
 from calibration.engine.serving import Serving
@@ -119,14 +119,11 @@ def _shape(request: dict[str, Any]) -> tuple[list[int], list[ChunkTuple], int]:
 
 def _spec(request: dict[str, Any], architecture: Architecture) -> EngineSpec:
     rank, ranks = int(request.get("rank", 0)), int(request.get("ranks", 1))
-    dtype = str(request["dtype"])
-    if ranks > 1 and dtype == "auto" and str(request["device"]).startswith("cpu"):
-        dtype = "float32"  # each would measure for itself, and they must agree
     return EngineSpec(
         architecture=architecture,
         shard=join(architecture, rank, ranks, str(request["device"]), str(request.get("meeting", ""))),
         device=str(request["device"]),
-        dtype=dtype,
+        dtype=agreed_dtype(str(request["dtype"]), str(request["device"]), ranks),
         kv_tokens=int(request["kv_tokens"]),
         max_positions=int(request["max_positions"]),
         seed=int(request["seed"]),

@@ -32,6 +32,12 @@ def join(architecture: Architecture, rank: int, ranks: int, device: str, meeting
     return Shard(rank, ranks)
 
 
+def agreed_dtype(dtype: str, device: str, ranks: int) -> str:
+    """The type that an engine is started with: on a CPU ranks would each measure "auto" for themselves, and they must
+    agree."""
+    return "float32" if ranks > 1 and dtype == "auto" and device.startswith("cpu") else dtype
+
+
 def leave() -> None:
     """Ends what `join` began, while the interpreter still runs: a rank that exits with its group's threads alive
     may be ended by the C++ runtime ("terminate called without an active exception")."""

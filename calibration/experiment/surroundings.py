@@ -4,25 +4,32 @@ The process (surroundings_process) builds the engine again with the same pool, a
 ended: what it measures must not disturb those. Pool and working memory share what the pool that was asked for and the
 largest budget's steps take together, so the largest budget has exactly the pool of the calibration and smaller
 budgets have what they leave over; on a GPU less, where the device's own memory (GPU_USABLE_SHARE of it) has no more.
-Units: tokens, bytes, seconds.
+
+Ranks of one model are as many processes, as they were when the steps were timed. Each has a pool and working memory of
+its own and the model has the tokens of the smallest pool. A sequence's KV is moved by all at once, each its share: a
+table's sizes are those of the whole, as a plan counts them, and its seconds those of the slowest rank. Units: tokens,
+bytes, seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from calibration.architecture import Architecture
 from calibration.capacity import KVCapacity
+from calibration.engine.client import rank_device
 from calibration.experiment.envelope import Envelope
 from calibration.experiment.fits import BLOCK_TOKENS, GPU_USABLE_SHARE
 from calibration.transfer import MAX_UNCERTAINTY, TransferTable
@@ -70,54 +77,113 @@ def measure_surroundings(
     dtype: str,
     kv_tokens: int,
     seed: int = 0,
+    tensor_parallel: int = 1,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Surroundings | None:
-    """Measures them; None when told to stop. The caller holds the device's lock. Raises SurroundingsError."""
-    request = {
-        "architecture": architecture.to_dict(), "envelope": envelope.to_dict(), "device": device, "dtype": dtype,
+    """Measures them; None when told to stop. The caller holds the locks of the devices, `tensor_parallel` from `device`
+    on. kv_tokens: of the whole model. Raises SurroundingsError."""
+    rank_bytes = architecture.kv_bytes_per_token(2, tensor_parallel) // tensor_parallel
+    request: dict[str, Any] = {
+        "architecture": architecture.to_dict(), "envelope": envelope.to_dict(), "dtype": dtype,
         "kv_tokens": kv_tokens, "seed": seed, "budgets": budgets_of(envelope),
-        "tokens": tokens_of(envelope, architecture.kv_bytes_per_token(2)),
+        "tokens": tokens_of(envelope, rank_bytes), "ranks": tensor_parallel,
     }  # fmt: skip
-    answer = _ask(request, should_stop)
-    return None if answer is None else tables(answer, device, kv_tokens)
+    with tempfile.TemporaryDirectory(prefix="ridgeline-ranks-") as folder:
+        request["meeting"] = str(Path(folder) / "meeting")
+        each = [request | {"rank": r, "device": rank_device(device, r)} for r in range(request["ranks"])]
+        answers = _ask(each, should_stop)
+    return None if answers is None else tables(answers, device, kv_tokens)
 
 
-def _ask(request: dict[str, Any], should_stop: Callable[[], bool]) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One process, and the files that it writes to."""
+
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+    errors: IO[bytes]
+
+    def lines(self, file: IO[bytes]) -> list[str]:
+        file.seek(0)
+        return file.read().decode(errors="replace").strip().splitlines()
+
+
+def _ask(requests: Sequence[dict[str, Any]], should_stop: Callable[[], bool]) -> list[dict[str, Any]] | None:
+    """Each rank's answer. When one fails the others, which would wait for it, are killed."""
+    ends = time.monotonic() + LONGEST_S
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(_started(request)) for request in requests]
+        while True:
+            states = [one.process.poll() for one in asked]
+            for rank, state in enumerate(states):
+                if state:
+                    raise SurroundingsError(_last_words(asked, rank, state))
+            if None not in states:
+                return [json.loads(one.lines(one.out)[-1]) for one in asked]
+            if should_stop():
+                return None
+            if time.monotonic() > ends:
+                raise SurroundingsError(f"did not end within {LONGEST_S:.0f} s")
+            time.sleep(POLL_S)
+
+
+@contextlib.contextmanager
+def _started(request: dict[str, Any]) -> Iterator[_Asked]:
     repository = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if request["ranks"] > 1:
+        environment |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(repository), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "calibration.experiment.surroundings_process"]
-    process = subprocess.Popen(  # noqa: S603 - our own module, no outside input
-        command, cwd=repository, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    ends = time.monotonic() + LONGEST_S
-    pending: str | None = json.dumps(request)
-    try:
-        while True:
-            try:
-                out, errors = process.communicate(pending, timeout=POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                pending = None
-                if should_stop():
-                    return None
-                if time.monotonic() > ends:
-                    raise SurroundingsError(f"did not end within {LONGEST_S:.0f} s") from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    if process.returncode:
-        raise SurroundingsError(
-            (errors.strip().splitlines() or [f"exit status {process.returncode}"])[-1][:500]
+    with (
+        tempfile.TemporaryFile() as told,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as errors,
+    ):
+        told.write(json.dumps(request).encode())
+        told.seek(0)
+        process = subprocess.Popen(  # noqa: S603 - our own module, no outside input
+            command, cwd=repository, env=environment, stdin=told, stdout=out, stderr=errors
         )
-    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
-    return found
+        try:
+            yield _Asked(process, out, errors)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
 
 
-def tables(answer: dict[str, Any], device: str, kv_tokens: int) -> Surroundings:
-    """The process's answer as tables."""
+def _last_words(asked: Sequence[_Asked], rank: int, state: int) -> str:
+    said = (asked[rank].lines(asked[rank].errors) or [f"exit status {state}"])[-1][:500]
+    return said if len(asked) == 1 else f"rank {rank} of {len(asked)}: {said}"
+
+
+def tables(answers: Sequence[dict[str, Any]], device: str, kv_tokens: int) -> Surroundings:
+    """The answers of all ranks, or of the one process, as tables."""
+    ranks = len(answers)
+    each = [_capacity(answer, device, kv_tokens) for answer in answers]
+    capacity, together = each[0], ""
+    if ranks > 1:
+        where = "a GPU each" if "total_bytes" in answers[0] else "processes on one CPU, for testing"
+        together = f", {ranks} ranks at once ({where}), the slowest counts"
+        smallest = f"; the smallest of {ranks} ranks ({where}), bytes of one"
+        capacity = KVCapacity.of_ranks(each, each[0].label + smallest)
+    of_each_path = zip(*(answer["paths"] for answer in answers), strict=True)
+    transfers = tuple(
+        _table(
+            paths[0][0] + together,
+            [sum(sizes) for sizes in zip(*(path[1] for path in paths), strict=True)],
+            _slowest([path[2] for path in paths]),
+            ranks,
+        )
+        for paths in of_each_path
+    )
+    cpu_s = sum(float(answer["cpu_s"]) for answer in answers)
+    return Surroundings(capacity, transfers, tuple(answers[0]["remarks"]), cpu_s)
+
+
+def _capacity(answer: dict[str, Any], device: str, kv_tokens: int) -> KVCapacity:
+    """Of one process: in what is its own."""
     token_bytes = int(answer["kv_bytes_per_token"])
     working = {int(budget): int(size) for budget, size in answer["working_bytes"].items()}
     available = kv_tokens * token_bytes + max(working.values())
@@ -125,15 +191,21 @@ def tables(answer: dict[str, Any], device: str, kv_tokens: int) -> Surroundings:
     if "total_bytes" in answer:
         most = int(answer["total_bytes"] * GPU_USABLE_SHARE) - int(answer["other_bytes"])
         available, how = min(available, most), f"allocator, {GPU_USABLE_SHARE:.0%} of the device"
-    capacity = KVCapacity.measured(
+    return KVCapacity.measured(
         working, available_bytes=available, kv_bytes_per_token=token_bytes, block_tokens=BLOCK_TOKENS,
         label=f"measured on {device}: peak of each budget's largest steps ({how})",
     )  # fmt: skip
-    transfers = tuple(_table(label, sizes, seconds) for label, sizes, seconds in answer["paths"])
-    return Surroundings(capacity, transfers, tuple(answer["remarks"]), float(answer["cpu_s"]))
 
 
-def _table(label: str, sizes: Sequence[int], seconds: Sequence[Sequence[float]]) -> TransferTable:
+def _slowest(ranks: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
+    """Seconds [sizes][repeats] of ranks that began each repeat together: what the last of them took."""
+    by_size = zip(*ranks, strict=True)
+    return [[max(times) for times in zip(*repeats, strict=True)] for repeats in by_size]
+
+
+def _table(
+    label: str, sizes: Sequence[int], seconds: Sequence[Sequence[float]], ranks: int = 1
+) -> TransferTable:
     """Medians, never falling with the size; the widest of the medians' 95 % intervals is the table's doubt."""
     medians = np.maximum.accumulate([float(np.median(repeats)) for repeats in seconds])
     widest = max(_half_width(repeats) for repeats in seconds)
@@ -142,6 +214,7 @@ def _table(label: str, sizes: Sequence[int], seconds: Sequence[Sequence[float]])
         tuple(medians.tolist()),
         label=label,
         uncertainty=min(widest, MAX_UNCERTAINTY),
+        ranks=ranks,
     )
 
 

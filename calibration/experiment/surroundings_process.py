@@ -2,12 +2,15 @@
 
 Reads one JSON object from standard input and writes one on the last line of standard output (surroundings.py has
 both). First the memory of the largest steps of each token budget, budgets growing, so that a peak is that budget's;
-then the transfers. Peaks are the process's resident set on a CPU and the allocator's on a GPU.
+then the transfers. Peaks are the process's resident set on a CPU and the allocator's on a GPU. Of a model that ranks
+share there is such a process for each: they take the same steps, move their shares at once, and each says what it saw
+of itself. A failure ends the process at once, however its ranks wait for each other; its last words say why.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from importlib.util import find_spec
@@ -17,10 +20,12 @@ from typing import Any
 import torch
 
 from calibration.architecture import Architecture
+from calibration.engine.ranks import agreed_dtype, join, leave
 from calibration.engine.runner import EngineSpec, TorchRunner
 from calibration.experiment.envelope import Envelope
 from calibration.experiment.points import Region, warm_up
 from calibration.experiment.tcp_worker import measure_tcp
+from calibration.experiment.together import Together
 from calibration.experiment.transfer_paths import measure_paths
 from calibration.steptime import StepShape
 
@@ -73,12 +78,17 @@ def _peak(runner: TorchRunner) -> int:
 
 
 def measured(request: dict[str, Any]) -> dict[str, Any]:
+    """What this process, a rank or the whole model, found; bytes are its own."""
     architecture = Architecture.from_dict(request["architecture"])
     envelope = Envelope.from_dict(request["envelope"])
-    spec = EngineSpec(architecture, request["device"], request["dtype"], request["kv_tokens"],
-                      envelope.max_context_tokens + 1, request["seed"])  # fmt: skip
+    device, ranks = str(request["device"]), int(request["ranks"])
+    shard = join(architecture, int(request["rank"]), ranks, device, str(request["meeting"]))
+    together = Together(ranks)
+    dtype = agreed_dtype(str(request["dtype"]), device, ranks)
+    spec = EngineSpec(architecture, device, dtype, request["kv_tokens"], envelope.max_context_tokens + 1,
+                      request["seed"], shard=shard)  # fmt: skip
     runner = TorchRunner(spec)
-    token_bytes = architecture.kv_bytes_per_token(torch.finfo(runner.dtype).bits // 8)
+    token_bytes = architecture.kv_bytes_per_token(torch.finfo(runner.dtype).bits // 8, ranks) // ranks
     answer: dict[str, Any] = {"kv_bytes_per_token": token_bytes, "paths": [], "remarks": []}
     answer["working_bytes"] = working_bytes(runner, envelope, request["kv_tokens"], request["budgets"])
     if runner.device.type == "cuda":
@@ -88,11 +98,14 @@ def measured(request: dict[str, Any]) -> dict[str, Any]:
         outside = total - free - int(torch.cuda.memory_reserved(runner.device))
         answer |= {"total_bytes": total, "other_bytes": held - pool + max(0, outside)}
     sizes = [tokens * token_bytes for tokens in request["tokens"]]
-    paths = measure_paths(runner, sizes, token_bytes)
-    try:
-        paths.append(measure_tcp(sizes))
-    except (RuntimeError, OSError) as error:
-        answer["remarks"].append(f"TCP between two processes was not measured: {str(error)[:200]}")
+    paths = measure_paths(runner, sizes, token_bytes, together)
+    if ranks > 1:
+        answer["remarks"] += _refused(ranks, gpu=runner.device.type == "cuda")
+    else:
+        try:
+            paths.append(measure_tcp(sizes))
+        except (RuntimeError, OSError) as error:
+            answer["remarks"].append(f"TCP between two processes was not measured: {str(error)[:200]}")
     for module, name in _CONNECTORS.items():
         if find_spec(module) is None:
             answer["remarks"].append(f"{name} is not installed: not measured")
@@ -105,5 +118,29 @@ def measured(request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _refused(ranks: int, *, gpu: bool) -> list[str]:
+    """What is measured for one process and not for ranks, by name."""
+    found = [
+        f"TCP between two processes was not measured: it is measured for one sender, and {ranks} ranks would each "
+        "send over a connection of their own"
+    ]
+    if gpu:
+        found.append(
+            f"device to device was not measured: {ranks} ranks would need as many GPUs more, which this calibration "
+            "does not hold"
+        )
+    return found
+
+
+def main() -> None:
+    try:
+        sys.stdout.write(json.dumps(measured(json.load(sys.stdin))) + "\n")
+    except Exception as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    leave()
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measured(json.load(sys.stdin))) + "\n")
+    main()

@@ -4,7 +4,8 @@ A path moves the K and V of one sequence: one buffer (contiguous), or the pages 
 that hands a sequence over must do. On a GPU: to pinned host memory, from it, gathered, each idle and while decode
 steps run, and to a second GPU where there is one. On a CPU: within main memory, and gathered. Between two processes
 of this host over TCP (tcp_worker). Every path is named for what it was: two ends on one host share its memory and its
-kernel, so they are a "software path, one host" and say nothing of a network card.
+kernel, so they are a "software path, one host" and say nothing of a network card. The ranks of a split model each
+move their own share, beginning together (together.py).
 Cold: each repeat takes the next of several buffers that together are larger than the caches. Clock: wall time with the
 device synchronised, because a transfer waits for others. Units: bytes, seconds.
 """
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 
 from calibration.engine.runner import TorchRunner
+from calibration.experiment.together import ALONE, Together
 
 REPEATS = 15
 COLD_BYTES = 192 << 20  # more than the last-level cache of any processor or GPU of today, rotated through
@@ -36,15 +38,20 @@ class PathTimes:
     seconds: tuple[tuple[float, ...], ...]
 
 
-def measure_paths(runner: TorchRunner, sizes: list[int], token_bytes: int) -> list[PathTimes]:
-    """Every path of the runner's device, idle and while it decodes. `token_bytes`: KV of one token, all layers."""
+def measure_paths(
+    runner: TorchRunner, sizes: list[int], token_bytes: int, together: Together = ALONE
+) -> list[PathTimes]:
+    """Every path of the runner's device, idle and while it decodes. `token_bytes`: KV of one token, all layers, of
+    this rank, as are the sizes and the seconds; `together`: the ranks, which begin each transfer at once."""
     device = runner.device
     kinds = _gpu_paths(device, token_bytes) if device.type == "cuda" else _cpu_paths(token_bytes)
+    if device.type == "cuda" and together.ranks == 1:
+        kinds += _peer_paths(device)
     found = []
     for label, prepare in kinds:
         for busy in (False, True):
-            with _decoding(runner) if busy else _idle():
-                times = tuple(_repeated(prepare(size), device) for size in sizes)
+            with _decoding(runner, together) if busy else _idle():
+                times = tuple(_repeated(prepare(size), device, together) for size in sizes)
             words = f"{label}, {'while decoding' if busy else 'idle'}"
             found.append(PathTimes(words, tuple(sizes), times))
     return found
@@ -63,7 +70,7 @@ def _cpu_paths(token_bytes: int) -> list[tuple[str, Prepared]]:
 
 def _gpu_paths(device: torch.device, token_bytes: int) -> list[tuple[str, Prepared]]:
     cpu = torch.device("cpu")
-    found: list[tuple[str, Prepared]] = [
+    return [
         (f"device to host ({ONE_HOST})", lambda size: _copies(size, device, cpu, pinned=True)),
         (f"host to device ({ONE_HOST})", lambda size: _copies(size, cpu, device, pinned=True)),
         (
@@ -71,17 +78,21 @@ def _gpu_paths(device: torch.device, token_bytes: int) -> list[tuple[str, Prepar
             lambda size: _gathers(size, token_bytes, device, cpu),
         ),
     ]
+
+
+def _peer_paths(device: torch.device) -> list[tuple[str, Prepared]]:
+    """To another GPU, where there is one. Ranks would need as many more as they are: not measured for them."""
     other = next(
         (torch.device("cuda", i) for i in range(torch.cuda.device_count()) if i != (device.index or 0)), None
     )
-    if other is not None:
-        found.append(
-            (
-                "device to device, two GPUs of one host",
-                lambda size: _copies(size, device, other, pinned=False),
-            )
+    if other is None:
+        return []
+    return [
+        (
+            "device to device, two GPUs of one host",
+            lambda size: _copies(size, device, other, pinned=False),
         )
-    return found
+    ]
 
 
 def _copies(size: int, source: torch.device, target: torch.device, *, pinned: bool) -> Callable[[int], None]:
@@ -137,9 +148,10 @@ def _touched(buffer: torch.Tensor) -> torch.Tensor:
     return buffer
 
 
-def _repeated(run: Callable[[int], None], device: torch.device) -> tuple[float, ...]:
+def _repeated(run: Callable[[int], None], device: torch.device, together: Together) -> tuple[float, ...]:
     def timed(repeat: int) -> float:
         _wait(device)
+        together.meet()
         start = time.perf_counter()
         run(repeat)
         _wait(device)
@@ -160,8 +172,9 @@ def _idle() -> Iterator[None]:
 
 
 @contextmanager
-def _decoding(runner: TorchRunner) -> Iterator[None]:
-    """Decode steps run in another thread (on a GPU on another stream) until the block is left."""
+def _decoding(runner: TorchRunner, together: Together) -> Iterator[None]:
+    """Decode steps run in another thread (on a GPU on another stream) until all ranks have left the block. What fails
+    in it does not wait for that thread: its ranks may be waiting for each other."""
     stop = threading.Event()
     longest = min(256, runner.spec.max_positions // 2, runner.decoder.cache.tokens // 8 - 1)
     contexts = [longest] * 4
@@ -172,9 +185,9 @@ def _decoding(runner: TorchRunner) -> Iterator[None]:
         try:
             if runner.device.type == "cuda":
                 with torch.cuda.stream(torch.cuda.Stream(runner.device)):
-                    _steps(runner, contexts, stop)
+                    _steps(runner, contexts, stop, together)
             else:
-                _steps(runner, contexts, stop)
+                _steps(runner, contexts, stop, together)
         except Exception as error:  # told by the one who waits: the load was not there
             failed.append(error)
 
@@ -182,15 +195,17 @@ def _decoding(runner: TorchRunner) -> Iterator[None]:
     thread.start()
     try:
         yield
-    finally:
+    except BaseException:
         stop.set()
-        thread.join()
+        raise
+    stop.set()
+    thread.join()
     if failed:
         raise RuntimeError(f"decoding beside the transfers failed: {failed[0]}")
 
 
-def _steps(runner: TorchRunner, contexts: list[int], stop: threading.Event) -> None:
+def _steps(runner: TorchRunner, contexts: list[int], stop: threading.Event, together: Together) -> None:
     seed = 0
-    while not stop.is_set():
+    while not together.any_of(stop.is_set()):
         runner.measure(contexts, [], seed)
         seed += 1

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calibration.steptime import StepTimeArrays
 from planner.search.class_gaps import gaps_by_group
-from planner.search.combinations import Candidate, Status
+from planner.search.combinations import Candidate, Pools, Status
 from planner.search.conditions import Link
 from planner.search.fleet import FIRST, ONE_KIND, Fleet
 from planner.search.objectives import Objective
@@ -54,8 +54,9 @@ class Stopped(Exception):
 class Bench:
     """What all candidates of a search share: requests, objectives, step times, link, simulators.
 
-    `link` None: two pools cannot be evaluated. `bytes_per_token`: of the KV cache. `hit_share`: of all prompt tokens,
-    assumed to be cached. `step_time` is of the first kind of hardware in the fleet, `second_step_time` of the second.
+    `link` None: two pools cannot be evaluated. `bytes_per_token`: of the KV cache, of all ranks of a replica.
+    `hit_share`: of all prompt tokens, assumed to be cached. `step_time` and `bytes_per_token` are of the first kind of
+    hardware in the fleet, `second_step_time` and `second_bytes_per_token` of the second.
     """
 
     requests: Requests
@@ -71,7 +72,15 @@ class Bench:
     hit_share: float = 0.0
     simulate_cluster: SimulateCluster = simulate_cluster_compiled
     second_step_time: StepTimeArrays | None = None
+    second_bytes_per_token: float | None = None
     fleet: Fleet = ONE_KIND
+
+    def moved_per_token(self, pools: Pools) -> float:
+        """KV bytes that a prompt token brings from the one pool to the other: what the ranks of the decode pool's
+        replica take, each the heads that it keeps, copies among them."""
+        if pools.decode_kind == FIRST or self.second_bytes_per_token is None:
+            return self.bytes_per_token
+        return self.second_bytes_per_token
 
     def steps_of(self, kind: int) -> StepTimeArrays:
         """Step times of a kind of hardware."""
@@ -158,7 +167,7 @@ def run(bench: Bench, candidate: Candidate) -> Ran:
         (bench.steps_of(candidate.pools.prefill_kind), bench.steps_of(candidate.pools.decode_kind)),
         bench.host_gap_s,
         bench.link,
-        bench.bytes_per_token,
+        bench.moved_per_token(candidate.pools),
         bench.message_s,
         hit_share=bench.hit_share,
         tell_gaps=bench.tells_gaps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from calibration.architecture import Architecture
 from calibration.capacity import KVCapacity
 from calibration.engines import MeasuredEngine
 from planner.search.draws import StepTimes
@@ -19,6 +20,10 @@ class Hardware:
     model: StepTimes
     capacity: KVCapacity
     measured_engine: MeasuredEngine | None = None
+
+    def bytes_per_token(self, architecture: Architecture) -> float:
+        """Of the KV cache of one replica: of all its ranks together."""
+        return float(architecture.kv_bytes_per_token(tensor_parallel=self.capacity.ranks))
 
     def inputs(self, gpus: int, price: float | None, most_replicas: int) -> dict[str, Any]:
         """What is recorded of it: `step_time_sha256` is the version of the step times."""

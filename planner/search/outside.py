@@ -88,7 +88,7 @@ def _together(bench: Bench, candidate: Candidate) -> Beyond | None:
             (bench.steps_of(kinds[0]), bench.steps_of(kinds[1])),
             bench.host_gap_s,
             bench.link,
-            bench.bytes_per_token,
+            bench.moved_per_token(candidate.pools),
             bench.message_s,
             bench.hit_share,
             record_steps=True,

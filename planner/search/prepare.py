@@ -19,7 +19,7 @@ from planner.search.draws import StepTimes, draws_of, error_band, law_error
 from planner.search.engines import VERSIONS, longest_in
 from planner.search.evaluate import Bench
 from planner.search.excluded import Excluded
-from planner.search.fleet import Fleet
+from planner.search.fleet import FIRST, Fleet
 from planner.search.hardware import Hardware
 from planner.search.inputs import sha256, traffic_inputs
 from planner.search.objectives import Objective, ObjectiveError, check_objectives
@@ -161,11 +161,12 @@ def prepare(
         simulate,
         should_stop,
         link=terms.link,
-        bytes_per_token=float(architecture.kv_bytes_per_token()),
+        bytes_per_token=kinds[FIRST].bytes_per_token(architecture),
         message_s=terms.message_s,
         hit_share=terms.hit_share,
         simulate_cluster=simulate_cluster,
         second_step_time=second.model.arrays() if second else None,
+        second_bytes_per_token=second.bytes_per_token(architecture) if second else None,
         fleet=fleet,
     )
     pairs: tuple[Pools, ...] = ()

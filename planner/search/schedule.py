@@ -233,7 +233,7 @@ def _deployment(bench: Bench, candidate: Candidate) -> Deployment:
         decode=pool(
             candidate.decode_replicas, pools.decode, bench.steps_of(pools.decode_kind), bench.host_gap_s
         ),
-        hand_off=hand_off_of(candidate, bench.bytes_per_token, bench.message_s),
+        hand_off=hand_off_of(candidate, bench.moved_per_token(pools), bench.message_s),
         network=Network.cards(bench.link.table),
         prefill_router=pools.router,
         decode_router=pools.router,

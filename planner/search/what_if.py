@@ -94,8 +94,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reopened:
-    """All that a plan's candidates share. `at_own_rate`: its requests before any change of the rate. `holds` and
-    `step_times`: by kind of hardware, as `fleet` numbers them."""
+    """All that a plan's candidates share. `at_own_rate`: its requests before any change of the rate. `holds`,
+    `bytes_per_token` (of all ranks) and `step_times`: by kind of hardware, as `fleet` numbers them."""
 
     at_own_rate: Requests
     window: Window | None
@@ -104,7 +104,7 @@ class Reopened:
     holds: tuple[Holds, ...]
     max_model_len: int
     longest_prompt_tokens: int
-    bytes_per_token: float
+    bytes_per_token: tuple[float, ...]
     step_times: tuple[StepTimeArrays, ...]
     fleet: Fleet
     host_gap_s: float
@@ -186,7 +186,9 @@ def reopen(
         holds=tuple(Holds(Bounds.of(arrays), pool) for arrays, pool in kinds),
         max_model_len=max_model_len,
         longest_prompt_tokens=int(whole.prompt_tokens.max()),
-        bytes_per_token=float(architecture.kv_bytes_per_token()),
+        bytes_per_token=tuple(
+            float(architecture.kv_bytes_per_token(tensor_parallel=pool.ranks)) for _, pool in kinds
+        ),
         step_times=tuple(arrays for arrays, _ in kinds),
         fleet=Fleet.of(conditions, names[: len(kinds)], space.max_replicas),
         host_gap_s=host_gap_s,
@@ -272,11 +274,12 @@ def bench_at(subject: Reopened, setting: Setting, should_stop: Callable[[], bool
         simulate_compiled,
         should_stop,
         link=_link_at(subject, setting),
-        bytes_per_token=subject.bytes_per_token,
+        bytes_per_token=subject.bytes_per_token[FIRST],
         message_s=conditions.message_s,
         hit_share=conditions.hit_share,
         simulate_cluster=simulate_cluster_compiled,
         second_step_time=subject.step_times[SECOND] if len(subject.step_times) > 1 else None,
+        second_bytes_per_token=subject.bytes_per_token[SECOND] if len(subject.step_times) > 1 else None,
         fleet=subject.fleet,
     )
 

@@ -295,7 +295,7 @@ def test_a_link_between_hosts_is_kept_with_its_doubt(api):
     assert answer.status_code == 200, answer.content
     assert answer.json()["facts"]["transfers"] == [
         {"size_bytes": [1.0], "latency_s": [20e-6], "bytes_per_s": [12.5e9], "label": "entered: RoCE",
-         "uncertainty": 0.2, "entered": True}
+         "uncertainty": 0.2, "entered": True, "ranks": 1}
     ]  # fmt: skip
     bad = errors(post(api, f"{URL}/{pk}/links", link | {"gigabytes_per_s": 0.0, "uncertainty_percent": -1.0}))
     assert set(bad) == {"gigabytes_per_s", "uncertainty_percent"}

@@ -96,6 +96,8 @@ def check(copy: Calibration, entry: bundles.Bundled) -> None:
     assert copy.source == Calibration.IMPORTED
     assert copy.name == "demo-30m on 2 x NVIDIA H200 (bundled)"
     assert copy.samples.count() == entry.steps
+    assert copy.tensor_parallel == services.kv_capacity(copy).ranks == 2
+    assert services.document_of(copy).ranks == 2
     assert copy.provenance["file"] == "h200/llama-8b.json"
     assert copy.provenance["sha256"] == entry.sha256
     assert copy.provenance["bundled"]["commit"] == "abc"

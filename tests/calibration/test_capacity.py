@@ -53,3 +53,16 @@ def test_tables_out_of_order_are_refused(rows, words) -> None:
 def test_json_of_another_kind_is_refused(broken) -> None:
     with pytest.raises(ValueError):
         KVCapacity.from_dict(KVCapacity.constant(16).to_dict() | broken)
+
+
+def test_ranks_hold_as_many_tokens_as_the_smallest_of_them():
+    each = [KVCapacity((64, 256), (10, 40), (900, 500)), KVCapacity((64, 256), (20, 30), (800, 600))]
+    together = KVCapacity.of_ranks(each, "two")
+    assert together == KVCapacity((64, 256), (20, 40), (800, 500), "two", ranks=2)
+    assert KVCapacity.from_dict(together.to_dict()) == together
+    assert KVCapacity.from_dict({k: v for k, v in together.to_dict().items() if k != "ranks"}).ranks == 1
+    with pytest.raises(ValueError, match="same budgets"):
+        KVCapacity.of_ranks([each[0], KVCapacity((64,), (10,), (900,))])
+    for ranks in (0, 4096, True, 1.5):
+        with pytest.raises(ValueError, match="ranks must be"):
+            KVCapacity.from_dict(together.to_dict() | {"ranks": ranks})

@@ -221,6 +221,21 @@ def test_engine_pools_and_transfers_travel_with_the_file(whole):
     assert refused(changed(told, ["transfers", 0, "uncertainty"], 200)) == "transfers.0"
 
 
+def test_pools_and_transfers_were_measured_with_the_ranks_of_the_steps(whole):
+    facts = Facts(
+        MeasuredEngine("ridgeline"),
+        KVCapacity((256, 512), (10, 20), (4096, 4000), "two", ranks=2),
+        (TransferTable.measured((2e6,), (1e-3,), label="two", ranks=2), TransferTable.link(10.0, 1e-5, 0.1)),
+    )
+    two = dataclasses.replace(whole, facts=facts, environment=whole.environment | {"tensor_parallel": 2})
+    assert read_document(io.BytesIO(write_document(two))) == two
+    assert two.ranks == 2
+    assert refused(changed(two, ["kv_capacity", "ranks"], 4)) == "kv_capacity.ranks"
+    assert refused(changed(two, ["transfers", 0, "ranks"], 1)) == "transfers.0.ranks"
+    assert refused(changed(two, ["environment", "tensor_parallel"], 65)) == "environment.tensor_parallel"
+    assert refused(changed(two, ["environment", "tensor_parallel"], "2")) == "environment.tensor_parallel"
+
+
 def test_a_file_of_before_those_were_kept_is_read(whole):
     outer = json.loads(write_document(whole))
     for field in ("engine", "kv_capacity", "transfers"):

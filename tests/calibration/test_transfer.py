@@ -93,3 +93,13 @@ def test_a_link_that_a_person_enters_keeps_its_doubt() -> None:
 def test_a_doubt_is_a_share(off: float) -> None:
     with pytest.raises(ValueError, match="uncertainty"):
         TransferTable.link(12.5, 0.0, off)
+
+
+def test_ranks_travel_with_the_table():
+    table = TransferTable.measured((2e6, 8e6), (1e-3, 4e-3), label="two at once", ranks=2)
+    assert (TransferTable.from_dict(table.to_dict()), table.ranks) == (table, 2)
+    assert table.seconds(8e6) == pytest.approx(4e-3)  # of what both move
+    assert TransferTable.from_dict({k: v for k, v in table.to_dict().items() if k != "ranks"}).ranks == 1
+    for ranks in (0, 4096, True, "2"):
+        with pytest.raises(ValueError, match="ranks must be"):
+            TransferTable.from_dict(table.to_dict() | {"ranks": ranks})

@@ -544,6 +544,7 @@ def test_the_page_shows_pools_transfers_and_whose_engine_it_was(published, owner
         "device to host (software path, one host)",
     ):
         assert words in page
+    assert "Of one rank" not in page
     link = {
         "gigabytes_per_s": "25",
         "latency_us": "10",
@@ -557,6 +558,18 @@ def test_the_page_shows_pools_transfers_and_whose_engine_it_was(published, owner
     assert wrong.status_code == 422
     assert 'id="id_latency_us_error"' in wrong.content.decode()
     assert len(services.facts_of(Calibration.objects.get(pk=published.pk)).transfers) == 2
+
+
+def test_the_page_tells_bytes_of_a_rank_and_of_the_whole(published, owner_client) -> None:
+    facts = Facts(
+        MeasuredEngine("ridgeline"),
+        KVCapacity((256,), (1 << 20,), (41_408,), "the smallest of 4 ranks", ranks=4),
+        (TransferTable.measured((8e6, 16e6), (1e-3, 2e-3), label="4 ranks at once", ranks=4),),
+    )
+    Calibration.objects.filter(pk=published.pk).update(facts=facts.to_dict(), tensor_parallel=4)
+    page = " ".join(owner_client.get(url("detail", published)).content.decode().split())
+    assert "Working memory of a rank [bytes]" in page
+    assert '8.00</th><td class="n">2.00</td><td class="n">1.00</td><td class="n">8.00</td>' in page
 
 
 def test_the_page_shows_the_device_s_ceilings_and_where_a_phase_s_time_goes(published, owner_client) -> None:

@@ -89,6 +89,17 @@ def test_two_pools_and_what_their_links_carry(asked, tmp_path) -> None:
     assert "1 prefill and 2 decode replicas, pull" in text
 
 
+def test_ranks_hand_over_what_each_of_them_keeps(asked, published) -> None:
+    """Two KV heads: two ranks keep one each, four keep copies, and twice the bytes move."""
+    moved = []
+    for ranks in (1, 2, 4):
+        type(published).objects.filter(pk=published.pk).update(tensor_parallel=ranks)
+        told = asked("--prefill", "1", "--decode", "1", "--link-gb-per-s", "10")[1]
+        moved.append(sum(link["moved_bytes"] for link in told["links"]))
+    assert moved[0] > 0
+    assert moved == pytest.approx([moved[0], moved[0], 2 * moved[0]])
+
+
 def test_guessed_tokens_by_the_knobs_of_vllm(asked) -> None:
     plain, told = (
         asked("--knobs", "max_num_batched_tokens=256,max_num_seqs=8" + more)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 from typing import Any
 
@@ -15,7 +16,10 @@ from django.urls import reverse
 
 from accounts.models import Project
 from calibration import jobs
+from calibration.engines import MeasuredEngine
+from calibration.facts import Facts
 from calibration.models import Calibration
+from calibration.transfer import TransferTable
 from planner import work
 from planner.models import Plan, TrafficSet
 
@@ -377,6 +381,21 @@ def test_a_second_kind_of_hardware_is_asked_for_with_its_price(
     assert f"&quot;second_calibration&quot;: &quot;{second.pk}&quot;" in page
     again = owner_client.post(url("plan_rerun", row))
     assert again.status_code == 302
+
+
+def test_a_link_measured_with_other_ranks_is_not_taken_for_the_second_kinds(
+    question, owner_client, second, published, no_broker
+) -> None:
+    """Entered it may be, by the same page: then it is whoever entered it who knows."""
+    Calibration.objects.filter(pk=second.pk).update(tensor_parallel=2)
+    table = TransferTable((1e6,), (1e-4,), (1e9,), "copied here")
+    given = {"second_calibration": str(second.pk), "link": "measured"}
+    for measured, says in ((table, "different numbers of ranks"), (replace(table, entered=True), "")):
+        facts = Facts(MeasuredEngine("ridgeline"), transfers=(measured,))
+        Calibration.objects.filter(pk=published.pk).update(facts=facts.to_dict())
+        answer = owner_client.post(NEW, {**question, **given})
+        assert answer.status_code == (422 if says else 302)
+        assert says in answer.content.decode()
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,8 @@ def _simulation(options: dict[str, Any], calibration: Calibration, traffic: Traf
     step_time = calibration_services.step_time_model(calibration).arrays()
     architecture = Architecture.from_dict(calibration.architecture)
     deployment = deployment_of(
-        options, knobs, step_time, float(architecture.kv_bytes_per_token()),
+        options, knobs, step_time,
+        float(architecture.kv_bytes_per_token(tensor_parallel=calibration.tensor_parallel)),
         tuple(calibration_services.facts_of(calibration).transfers), traffic,
     )  # fmt: skip
     limit = options["queue_limit"]
