@@ -1,4 +1,5 @@
-"""The work behind the mixed-load experiment: every way of every case predicted and run, and one report."""
+"""The work behind the mixed-load experiment: every way of every case predicted and run, and one report. Where an engine
+ends under it the ways that were done are the report, with the one in which it broke off."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.architecture import Architecture
-from calibration.engine.client import EngineClient
+from calibration.engine.client import EngineClient, EngineError
 from calibration.experiment import Envelope
 from calibration.jobs import JobCancelled, JobRefused, JobRun
 from calibration.pipeline import device_kind
@@ -26,14 +27,29 @@ from planner.two_pools_work import BLOCK_TOKENS, SLACK_BLOCKS
 from planner.verification import mixed_load
 from planner.verification.loop import Replayed, Stopped, replay
 from planner.verification.mixed_load import Case, Served, Way
+from planner.verification.partial import (
+    BrokenWay,
+    partial_mixed_load,
+    served_by_one,
+    served_by_pools,
+)
+from planner.verification.partial import Served as ServedSoFar
 from planner.verification.report import MOSTLY, QUIETER
 from planner.verification.sequences import Blocks, Sequences
 from planner.verification.two_pools import TwoPools, measure_hand_off, replay_two_pools
 from planner.verification_engines import EngineWish, engines
-from planner.verification_results import refuse_the_endless, store
+from planner.verification_results import broken_off, refuse_the_endless, store
 from planner.verifications import why_not_mixed_load
 
 REFITS = 8
+
+
+class _Ended(Exception):
+    """An engine ended; what its run had done by then, and why in words."""
+
+    def __init__(self, so_far: ServedSoFar, words: str) -> None:
+        super().__init__(words)
+        self.so_far, self.words = so_far, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,11 @@ def run_mixed_load(row: Verification, run: JobRun) -> None:
             row, run, step_time_model(calibration), envelope, kv_tokens, architecture, found, table,
             device_kind(calibration.device),
         )  # fmt: skip
-        _write(row, run, _served(bench, cases, apart=apart), left, table, bench.contended)
+        done, broken = _served(bench, cases, apart=apart)
+        result = _facts(row, done, left, table, bench.contended)
+        if broken is not None:
+            raise broken_off(row, result | broken)
+    _write(row, run, done, result)
 
 
 def cases_of(
@@ -112,8 +132,11 @@ def _wish(
     return EngineWish(architecture, longest, seed, 2 if apart else 1, kv_tokens + slack, shared)
 
 
-def _served(bench: _Bench, cases: Sequence[Case], *, apart: bool) -> list[Served]:
-    """Every way of every case, in order; refused beforehand if it would take too long."""
+def _served(
+    bench: _Bench, cases: Sequence[Case], *, apart: bool
+) -> tuple[list[Served], dict[str, Any] | None]:
+    """Every way of every case, in order, and what is told of an engine that ended before all were done. Refused
+    beforehand if it would take too long."""
     bench.run.progress(0, 1, "Predicting")
     asked = [
         (case, way, mixed_load.requests_of(case, bench.model.arrays(), bench.envelope, bench.kv_tokens))
@@ -125,27 +148,42 @@ def _served(bench: _Bench, cases: Sequence[Case], *, apart: bool) -> list[Served
     refuse_the_endless(total_s)
     refits = pick_refits(bench.model, REFITS, bench.row.seed)
     found, done_s, began = [], 0.0, time.monotonic()
-    for (case, way, requests), expected in zip(asked, predicted, strict=True):
+    for at, ((case, way, requests), expected) in enumerate(zip(asked, predicted, strict=True)):
         left_s = (time.monotonic() - began) / done_s * (total_s - done_s) if done_s else None
         bench.run.progress(int(1e3 * done_s), int(1e3 * total_s) + 1, f"{way.text}: {case.text}", left_s)
         others = [bench.predict(way, case, requests, refit) for refit in refits]
+        measured: list[Outcome] = []
+        broken = None
         try:
-            measured = [_run(bench, way, case, requests, number) for number in range(bench.row.replays)]
+            for number in range(bench.row.replays):
+                measured.append(_run(bench, way, case, requests, number))
         except Stopped as stopped:
             raise JobCancelled from stopped
-        found.append(mixed_load.served(way, case, expected, others, measured, bench.kind))
+        except _Ended as ended:
+            where = BrokenWay(way.text, case.text, at, len(asked), len(measured), bench.row.replays)
+            broken = partial_mixed_load(ended.so_far, requests.count, where, ended.words)
+        if measured:
+            found.append(mixed_load.served(way, case, expected, others, measured, bench.kind))
+        if broken is not None:
+            return found, broken
         done_s += expected.busy_s * bench.row.replays
-    return found
+    return found, None
 
 
 def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -> Outcome:
+    """The way run once. Raises Stopped, _Ended."""
     seed, gap = bench.row.seed + 1_000_003 * number, bench.kind == "gpu"
     if not way.apart:
         knobs = mixed_load.knobs_of(way, case, bench.envelope, bench.kv_tokens)
-        return bench.note(replay(
-            bench.found[-1], requests, knobs, bench.model.arrays(), seed=seed, with_host_gap=gap,
-            should_stop=bench.run.should_stop,
-        ))  # fmt: skip
+        steps_s: list[float] = []
+        try:
+            return bench.note(replay(
+                bench.found[-1], requests, knobs, bench.model.arrays(), seed=seed, with_host_gap=gap,
+                on_step=lambda tokens, seconds: steps_s.append(seconds), should_stop=bench.run.should_stop,
+            ))  # fmt: skip
+        except EngineError as error:
+            so_far = served_by_one(requests, knobs, bench.model.arrays(), steps_s)
+            raise _Ended(so_far, f"the engine ended. {error}") from error
     blocks = bench.kv_tokens // BLOCK_TOKENS + SLACK_BLOCKS + case.streams
     assert bench.table is not None  # noqa: S101 - pools are run with their hand-off
     drive = TwoPools(
@@ -156,27 +194,34 @@ def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -
     there = mixed_load.deployment_of(
         case, bench.envelope, bench.kv_tokens, bench.model.arrays(), bench.table, bench.token_bytes
     )
-    return bench.note(replay_two_pools(drive, requests, there)[0])
+    try:
+        return bench.note(replay_two_pools(drive, requests, there)[0])
+    except EngineError as error:
+        who = "decode" if drive.at else "prefill"
+        raise _Ended(served_by_pools(drive, 1), f"the {who} engine ended. {error}") from error
 
 
-def _write(
+def _facts(
     row: Verification,
-    run: JobRun,
     found: Sequence[Served],
     left: Sequence[tuple[Case, str]],
     table: TransferTable | None,
     contended: Sequence[NDArray[np.bool_]],
-) -> None:
-    share = float(np.concatenate(contended).mean())
-    sentence = mixed_load.sentence(found)
-    holds = all(line.holds for each in found for line in each.lines)
-    result = {
+) -> dict[str, Any]:
+    """What is stored of the ways that were done, whether or not they are all."""
+    return {
         "lines": [], "busy_bias": None, "requests": sum(each.case.streams + each.case.prompts for each in found),
-        "replays": row.replays, "sentence": sentence,
-        "advice": [QUIETER] if share > MOSTLY else [], "contended_share": share, "holds": holds,
+        "replays": row.replays, "contended_share": float(np.concatenate(contended).mean()) if contended else None,
         "served": [each.to_dict() for each in found],
         "left_out": [f"{case.text}: {reason}" for case, reason in left],
         "over": table.label if table else "",
     }  # fmt: skip
+
+
+def _write(row: Verification, run: JobRun, found: Sequence[Served], facts: dict[str, Any]) -> None:
+    sentence = mixed_load.sentence(found)
+    holds = all(line.holds for each in found for line in each.lines)
+    advice = [QUIETER] if facts["contended_share"] > MOSTLY else []
+    result = facts | {"sentence": sentence, "advice": advice, "holds": holds}
     store(row, result, holds=holds, sentence=sentence)
     run.write_log(sentence)

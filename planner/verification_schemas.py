@@ -103,13 +103,18 @@ class StepsOut(Schema):
 
 
 class PartialOut(Schema):
-    """Of a replay that broke off."""
+    """Of a replay that broke off; of mixed load of the way in which it did, whose words then are there."""
 
-    finished: int
+    finished: int = Field(description="Requests.")
     of: int
     steps: StepsOut
     hand_offs: int | None = Field(description="Between two pools; null: there was one engine.")
     ended: str
+    way: str | None = Field(None, description="Of mixed load: how the prompts were served when it broke off.")
+    case: str | None = None
+    ways_done: int | None = Field(None, description="Of mixed load: ways of which every repeat was run.")
+    ways: int | None = None
+    repeats_done: int | None = Field(None, description="Of the way in which it broke off.")
 
 
 class ServedOut(Schema):
@@ -122,12 +127,13 @@ class ServedOut(Schema):
     chunk_tokens: int = Field(description="0: the prompt whole.")
     apart: bool = Field(description="In a pool of its own.")
     gaps: int
+    repeats: int | None = Field(None, description="Runs of it; fewer than asked where it broke off there.")
     lines: list[LineOut]
 
 
 class VerificationResult(Schema):
     """`residuals` to `contended_share`: of replays; `hand_offs`: of two pools. `failed`, `measured`: of a running
-    server. With `partial` it broke off: nothing is judged."""
+    server. With `partial` it broke off: nothing is judged, and of mixed load `served` are the ways done by then."""
 
     lines: list[LineOut]
     residuals: list[ResidualOut] | None = None

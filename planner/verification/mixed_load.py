@@ -185,18 +185,20 @@ def predict(
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One way of one case: gaps of the streams as TOLD, and the prompts' median TTFT."""
+    """One way of one case: gaps of the streams as TOLD, and the prompts' median TTFT. `repeats` that were run."""
 
     case: Case
     way: Way
     gaps: int
     lines: tuple[Line, ...]
+    repeats: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "prompt_tokens": self.case.prompt_tokens, "output_tokens": self.case.output_tokens,
             "streams": self.case.streams, "way": self.way.text, "chunk_tokens": self.way.chunk_tokens,
-            "apart": self.way.apart, "gaps": self.gaps, "lines": [line.to_dict() for line in self.lines],
+            "apart": self.way.apart, "gaps": self.gaps, "repeats": self.repeats,
+            "lines": [line.to_dict() for line in self.lines],
         }  # fmt: skip
 
     def line(self, percentile: float) -> Line:
@@ -221,7 +223,7 @@ def served(
     lines.append(
         _line("ttft", 50.0, ttft, [float(np.median(o.ttft_s()[case.streams :])) for o in measured], None)
     )
-    return Served(case, way, int(measured[0].gap_counts.sum()), tuple(lines))
+    return Served(case, way, int(measured[0].gap_counts.sum()), tuple(lines), len(measured))
 
 
 def _line(

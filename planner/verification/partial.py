@@ -89,25 +89,65 @@ def partial_report(
 ) -> dict[str, Any]:
     """The report of what had been `served` until it broke off for the reason in `words`; `which`: of several."""
     finished, of = served.finished, len(predicted.arrival_s)
-    steps = {"prefill": served.prefill_steps, "decode": served.decode_steps}
-    told = (
-        f"{steps['prefill'] + steps['decode']:,} steps ({steps['prefill']:,} with prefill)"
-        if served.hand_offs is None
-        else f"{steps['prefill']:,} prefill and {steps['decode']:,} decode steps"
-    )
-    sentence = f"{which} broke off after {told}, with {len(finished):,} of {of:,} requests finished: {words}"
+    told = f"{len(finished):,} of {of:,} requests finished"
+    sentence = f"{which} broke off after {_steps_text(served)}, with {told}: {words}"
     lines = (
         _lines(predicted, finished, served.first_token_s, served.last_token_s, seed)
         if len(finished) >= LEAST
         else []
     )
     return {
-        "partial": {
-            "finished": len(finished), "of": of, "steps": steps, "hand_offs": served.hand_offs, "ended": words
-        },
-        "lines": lines, "busy_bias": None, "requests": of, "sentence": sentence, "holds": False,
+        "partial": _counts(served, of, words), "lines": lines,
+        "busy_bias": None, "requests": of, "sentence": sentence, "holds": False,
         "advice": ["Run it again: it goes on from the times it had."],
     }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenWay:
+    """The way of the mixed-load experiment in which it broke off: number `at` (from 0) of `ways`, in its repeat
+    `repeat` (from 0) of `repeats`. `way` and `case` in words."""
+
+    way: str
+    case: str
+    at: int
+    ways: int
+    repeat: int
+    repeats: int
+
+
+def partial_mixed_load(served: Served, of: int, broken: BrokenWay, words: str) -> dict[str, Any]:
+    """What is told of a mixed-load experiment that broke off for the reason in `words`, beside the ways that were done:
+    `served` of the `of` requests of the one that was not."""
+    again = f", repeat {broken.repeat + 1} of {broken.repeats}" if broken.repeats > 1 else ""
+    sentence = (
+        f"The experiment broke off in way {broken.at + 1:,} of {broken.ways:,} ({broken.way}, {broken.case}{again}) "
+        f"after {_steps_text(served)}, with {len(served.finished):,} of {of:,} requests finished: {words}"
+    )
+    told = {
+        "way": broken.way, "case": broken.case, "ways_done": broken.at, "ways": broken.ways,
+        "repeats_done": broken.repeat,
+    }  # fmt: skip
+    kept = "The ways that were done stand below; " if broken.at + broken.repeat else ""
+    return {
+        "partial": _counts(served, of, words) | told, "lines": [], "busy_bias": None, "sentence": sentence,
+        "holds": False, "advice": [f"{kept}run again, the experiment begins anew.".capitalize()],
+    }  # fmt: skip
+
+
+def _counts(served: Served, of: int, words: str) -> dict[str, Any]:
+    return {
+        "finished": len(served.finished), "of": of,
+        "steps": {"prefill": served.prefill_steps, "decode": served.decode_steps},
+        "hand_offs": served.hand_offs, "ended": words,
+    }  # fmt: skip
+
+
+def _steps_text(served: Served) -> str:
+    prefill, decode = served.prefill_steps, served.decode_steps
+    if served.hand_offs is None:
+        return f"{prefill + decode:,} steps ({prefill:,} with prefill)"
+    return f"{prefill:,} prefill and {decode:,} decode steps"
 
 
 def _lines(

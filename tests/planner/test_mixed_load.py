@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from accounts.models import ApiToken
 from calibration import jobs
+from calibration.engine.client import EngineError
 from calibration.services import step_time_model
 from calibration.steptime import StepShape, step_seconds
 from calibration.steptime.shapes import Chunk
@@ -34,6 +35,12 @@ def engines(monkeypatch, finished_plan):
 
     class Started(Engine, Device):
         contended = False
+        calls, dies_at = 0, None  # steps of all of them together
+
+        def lives(self):
+            Started.calls += 1
+            if Started.calls == Started.dies_at:
+                raise EngineError("the engine process ended (signal 9: somebody killed it)")
 
         def __init__(self, kv_tokens):
             Engine.__init__(self, kv_tokens // 16)
@@ -42,12 +49,14 @@ def engines(monkeypatch, finished_plan):
             pass
 
         def measure(self, decode_contexts, chunks, seed, lead_in=()):
+            self.lives()
             shape = StepShape(tuple(decode_contexts), tuple(Chunk(*chunk) for chunk in chunks))
             from calibration.engine.interface import StepTiming
 
             return StepTiming(step_seconds(arrays, *shape.features)[0], 0.0, self.contended)
 
         def serve(self, step):
+            self.lives()
             timing, tokens = Engine.serve(self, step)
             rows = list(zip(step.query_tokens, step.cached_tokens, step.sampled, strict=True))
             contexts = tuple(cached for query, cached, _ in rows if query == 1)
@@ -87,6 +96,82 @@ def test_every_way_is_predicted_and_run_in_one_report(finished_plan, owner, no_b
     assert "separate pools" in page
     figure = owner_client.get(reverse("planner:verification_figure", args=[row.pk, "mixed"])).json()
     assert len(figure["table"]["rows"]) == 5
+
+
+WAYS = ["whole", "chunks of 25", "chunks of 50", "chunks of 100", "separate pools"]
+
+
+def killed_at(share, engines, plan, owner, **sent):
+    """The experiment with an engine that is killed after so much of its steps; and the row of one that is not."""
+    engines.calls, engines.dies_at = 0, None
+    whole = run(start_verification(plan, owner, asked(plan, **sent)))
+    assert whole.status == Verification.DONE, whole.error
+    engines.calls, engines.dies_at = 0, int(share * engines.calls)
+    return run(start_verification(plan, owner, asked(plan, **sent))), whole
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7])
+def test_an_engine_that_dies_leaves_the_ways_that_were_done(
+    finished_plan, owner, no_broker, engines, owner_client, share
+):
+    row, whole = killed_at(share, engines, finished_plan, owner)
+    assert (row.status, row.holds) == (Verification.FAILED, None)
+    partial, done = row.result["partial"], row.result["served"]
+    assert 0 < partial["ways_done"] < 4 and partial["ways"] == 5
+    assert done == whole.result["served"][: partial["ways_done"]]  # as they would be in the whole report
+    assert partial["way"] == WAYS[partial["ways_done"]]
+    assert partial["case"] == "prompts of 200 tokens beside 4 streams of 64"
+    assert sum(partial["steps"].values()) > 0 and partial["hand_offs"] is None
+    assert partial["of"] == 6
+    for words in (partial["way"], "signal 9", f"way {partial['ways_done'] + 1} of 5"):
+        assert words in row.sentence
+    assert row.error == row.sentence == row.result["sentence"]
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "broke off" in page and "Ways done" in page and "What each way costs" in page
+    figure = owner_client.get(reverse("planner:verification_figure", args=[row.pk, "mixed"])).json()
+    assert len(figure["table"]["rows"]) == partial["ways_done"]
+
+
+def test_an_engine_that_dies_in_a_repeat_leaves_those_before_it(
+    finished_plan, owner, no_broker, engines, bearer
+):
+    """The last step of all: the decode pool's, in the second repeat of the last way."""
+    row, whole = killed_at(1.0, engines, finished_plan, owner, replays="2")
+    partial, done = row.result["partial"], row.result["served"]
+    assert (partial["ways_done"], partial["repeats_done"], partial["way"]) == (4, 1, "separate pools")
+    assert [each["repeats"] for each in done] == [2, 2, 2, 2, 1]
+    assert done[:4] == whole.result["served"][:4]
+    assert "the decode engine ended" in row.sentence and "repeat 2 of 2" in row.sentence
+    assert partial["hand_offs"] == 2 and partial["finished"] < partial["of"]
+    told = Client(headers=bearer(owner)).get(f"/api/v1/verifications/{row.pk}").json()
+    assert told["result"]["partial"]["repeats_done"] == 1
+    assert told["result"]["served"][4]["repeats"] == 1
+    page = Client()
+    page.force_login(owner)
+    page = page.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "1 of 2 repeats" in page
+
+
+def test_an_engine_that_dies_at_once_leaves_the_reason(
+    finished_plan, owner, no_broker, engines, owner_client
+):
+    """Right after the engines were warmed up: the first step of the first way."""
+    warmed = []
+    real = verification_engines._warm
+    engines.dies_at = None
+    verification_engines._warm = lambda *given: (real(*given), warmed.append(engines.calls))
+    try:
+        run(start_verification(finished_plan, owner, asked(finished_plan)))
+    finally:
+        verification_engines._warm = real
+    engines.calls, engines.dies_at = 0, warmed[-1] + 1
+    row = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    assert (row.result["served"], row.result["contended_share"]) == ([], None)
+    assert row.result["partial"]["steps"] == {"prefill": 0, "decode": 0}
+    assert "after 0 steps" in row.sentence
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "Ways done" in page and "What each way costs" not in page
+    assert "begins anew" in page
 
 
 @pytest.mark.parametrize("contended", [False, True])
