@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from calibration.architecture import Experts
 from calibration.engine.model_weights import MixtureWeights
+from calibration.engine.products import linear
 
 GROUP_SCORES = 2  # of its best experts make a group's score (DeepSeek-V3)
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -45,12 +46,12 @@ def run_experts(
     """Weighted sum of the picked experts' outputs [n, hidden]."""
     per_token = picked.shape[1]
     order = picked.flatten().argsort(stable=True)
-    counts = torch.bincount(picked.flatten(), minlength=len(weights.down)).tolist()
+    counts = torch.bincount(picked.flatten(), minlength=len(weights.router)).tolist()
     rows = x[order // per_token]
     parts = []
     for expert, part in enumerate(rows.split(counts)):
         if len(part):
-            parts.append(F.linear(activate(F.linear(part, weights.gate_up[expert])), weights.down[expert]))
+            parts.append(linear(activate(linear(part, weights.gate_up[expert])), weights.down[expert]))
     result = torch.empty(len(order), x.shape[1], dtype=x.dtype, device=x.device)
     result[order] = torch.cat(parts)
     return torch.bmm(shares.unsqueeze(1), result.view(len(x), per_token, -1)).squeeze(1)

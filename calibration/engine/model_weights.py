@@ -62,8 +62,8 @@ class MixtureWeights:
     """Experts and their router; `correction` is added to scores when experts are picked (DeepSeek-V3)."""
 
     router: torch.Tensor  # [experts, hidden]
-    gate_up: torch.Tensor  # [experts, 2 intermediate, hidden]
-    down: torch.Tensor  # [experts, hidden, intermediate]
+    gate_up: Matrix  # [experts, 2 intermediate, hidden]
+    down: Matrix  # [experts, hidden, intermediate]
     correction: torch.Tensor | None = None  # [experts]
     shared: GatedWeights | None = None
 
@@ -102,21 +102,17 @@ class ModelWeights:
         return sum(tensor.numel() for tensor in self.tensors())
 
 
-def in_eight_bits(weights: ModelWeights) -> ModelWeights:
-    """The same model with its projections in 8 bits (products.py); experts, embedding and head stay as they are."""
+def in_eight_bits(layer: LayerWeights) -> LayerWeights:
+    """The same layer with projections and experts in 8 bits (products.py); norms and the router stay as they are."""
 
     def stored(part: Any) -> Any:
-        if isinstance(part, MixtureWeights):
-            return part if part.shared is None else replace(part, shared=stored(part.shared))
         names = {"qkv", "output", "down", "query_up", "gate_up"}
-        return replace(
-            part, **{f.name: quantised(getattr(part, f.name)) for f in fields(part) if f.name in names}
-        )
+        eight = {f.name: quantised(getattr(part, f.name)) for f in fields(part) if f.name in names}
+        if isinstance(part, MixtureWeights) and part.shared is not None:
+            eight["shared"] = stored(part.shared)
+        return replace(part, **eight)
 
-    layers = tuple(
-        replace(layer, attention=stored(layer.attention), mlp=stored(layer.mlp)) for layer in weights.layers
-    )
-    return replace(weights, layers=layers)
+    return replace(layer, attention=stored(layer.attention), mlp=stored(layer.mlp))
 
 
 def _tensors(part: object) -> Iterator[torch.Tensor]:

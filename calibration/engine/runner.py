@@ -21,7 +21,7 @@ from calibration.engine.clock import clock_for
 from calibration.engine.decoder import Decoder
 from calibration.engine.interface import ChunkTuple, StepTiming
 from calibration.engine.kv_cache import BLOCK_TOKENS, allocate
-from calibration.engine.model_weights import in_eight_bits
+from calibration.engine.products import why_no_eight_bits
 from calibration.engine.ranks import facts as rank_facts
 from calibration.engine.shards import WHOLE, Shard
 from calibration.engine.stepping import KernelStepper, PlainStepper, Stepper
@@ -39,8 +39,8 @@ OPERATIONS = ("auto", "torch", "triton")
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is started with. dtype "auto": bfloat16 on a GPU, measured on a CPU; "float8": projections
-    in 8 bits, the rest in bfloat16. operations "auto": Triton kernels on a GPU, plain torch on a CPU."""
+    """What an engine is started with. dtype "auto": bfloat16 on a GPU, measured on a CPU; "float8": projections and
+    experts in 8 bits, the rest in bfloat16. operations "auto": Triton kernels on a GPU, plain torch on a CPU."""
 
     architecture: Architecture
     device: str
@@ -67,6 +67,8 @@ class TorchRunner:
         if spec.operations not in OPERATIONS:
             raise ValueError(f"operations must be one of {', '.join(OPERATIONS)}, got {spec.operations!r}")
         self.dtype = choose_dtype(spec.dtype, self.device)
+        if spec.dtype == EIGHT_BITS and (reason := why_no_eight_bits(self.device)):
+            raise ValueError(f"8-bit weights are refused: {reason}")
         started = time.perf_counter()
         cache = allocate(
             spec.architecture,
@@ -78,10 +80,9 @@ class TorchRunner:
             shard=spec.shard,
         )
         weights = random_weights(
-            spec.architecture, dtype=self.dtype, device=self.device, seed=spec.seed, shard=spec.shard
-        )
-        if spec.dtype == EIGHT_BITS:
-            weights = in_eight_bits(weights)
+            spec.architecture, dtype=self.dtype, device=self.device, seed=spec.seed, shard=spec.shard,
+            eight_bits=spec.dtype == EIGHT_BITS,
+        )  # fmt: skip
         self.decoder = Decoder(spec.architecture, weights, cache, spec.max_positions, shard=spec.shard)
         self._stepper = self._make_stepper(capture)
         self._built_s = time.perf_counter() - started

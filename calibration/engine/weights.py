@@ -18,6 +18,7 @@ from calibration.engine.model_weights import (
     LayerWeights,
     MixtureWeights,
     ModelWeights,
+    in_eight_bits,
 )
 from calibration.engine.shards import WHOLE, Shard
 
@@ -68,10 +69,13 @@ def random_weights(
     device: torch.device,
     seed: int,
     shard: Shard = WHOLE,
+    eight_bits: bool = False,
 ) -> ModelWeights:
-    """Weights for the architecture, the same for the same seed, device kind and dtype."""
+    """Weights for the architecture, the same for the same seed, device kind and dtype. `eight_bits`: projections and
+    experts, stored so layer by layer: never more than one is there in `dtype`."""
     a, draw = architecture, _Drawer(dtype, device, seed, shard)
-    layers = tuple(_layer(a, index, draw) for index in range(a.layers))
+    drawn = (_layer(a, index, draw) for index in range(a.layers))
+    layers = tuple(in_eight_bits(layer) if eight_bits else layer for layer in drawn)
     embedding = draw.normal(
         a.vocab_size, a.hidden_size, spread=1.0 if not a.tie_word_embeddings else a.hidden_size**-0.5
     )

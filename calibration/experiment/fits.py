@@ -14,6 +14,7 @@ from calibration.experiment.envelope import BadEnvelope, Envelope
 BLOCK_TOKENS = 16
 GPU_USABLE_SHARE = 0.9
 CPU_USABLE_SHARE = 0.9
+EIGHT_BITS = "float8"
 
 
 class DoesNotFit(ValueError):
@@ -45,7 +46,11 @@ def check_fits(
     check_envelope(architecture, envelope)
     element_bytes = bytes_per_element(dtype, device)
     kv_bytes = architecture.kv_bytes_per_token(element_bytes, tensor_parallel) // tensor_parallel
-    weight_bytes = rank_weight_bytes(architecture, element_bytes, tensor_parallel)
+    weight_bytes = (
+        eight_bit_weight_bytes(architecture, tensor_parallel)
+        if dtype == EIGHT_BITS
+        else rank_weight_bytes(architecture, element_bytes, tensor_parallel)
+    )
     fixed = weight_bytes + activation_bytes(architecture, envelope, element_bytes)
     least = smallest_pool_tokens(envelope)
     if kv_tokens is not None:
@@ -91,6 +96,26 @@ def rank_weight_bytes(architecture: Architecture, element_bytes: int, tensor_par
         return whole
     embedding = architecture.vocab_size * architecture.hidden_size * element_bytes
     return embedding + (whole - embedding * (not architecture.tie_word_embeddings)) // tensor_parallel
+
+
+def eight_bit_weight_bytes(architecture: Architecture, tensor_parallel: int = 1) -> int:
+    """Weights of one rank whose projections and experts are stored in 8 bits, as most is needed of them: one layer is
+    drawn in 16 bits, whole, before it is stored. In 16 bits stay embedding, head, and what a latent cache is made and
+    multiplied out with; a scale of 4 bytes belongs to every row of a matrix, the shortest of which count for all."""
+    a = architecture
+    embedding = a.vocab_size * a.hidden_size
+    head = 0 if a.tie_word_embeddings else embedding
+    ups = 0
+    if a.latent is not None:
+        ups = a.layers * a.heads * a.latent.rank * (a.latent.nope_size + a.latent.value_size)
+    stored = a.parameters - embedding - head - ups
+    inner = a.experts.intermediate_size if a.experts is not None else a.intermediate_size
+    shortest = min(a.hidden_size, a.query_size, inner) // tensor_parallel
+    scales = stored * 4 // max(1, shortest)
+    layer = stored // (a.experts.layers if a.experts is not None else a.layers)
+    of_ranks = embedding if tensor_parallel > 1 else head  # a rank's rows of a tied head are a copy
+    kept = 2 * (embedding + (of_ranks + ups) // tensor_parallel)
+    return kept + (stored + scales) // tensor_parallel + 2 * layer
 
 
 def smallest_pool_tokens(envelope: Envelope) -> int:

@@ -209,3 +209,91 @@ def test_rows_meet_their_own_expert_s_matrix():
     close(ours, wanted)
     close(experts.grouped_product(ours, weights.mT.contiguous(), places, 0),
           torch.stack([weights[e].double().T @ row for e, row in zip(flat, wanted, strict=True)]), 1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_experts_in_eight_bits_multiply_what_was_stored(dtype, monkeypatch):
+    """Against float64: exactly the product of what the 8 bits stand for, row by row and column by column scaled; and as
+    near to the product of what they were made from as the dense products are (test_products.py)."""
+    from calibration.engine.products import FP8, quantised
+
+    n, per_token, number, inputs, outputs = 21, 2, 5, 80, 40
+    picked = torch.from_numpy(
+        np.random.default_rng(2).choice([0, 1, 2, 4], size=(n, per_token), p=[0.7, 0.1, 0.1, 0.1])
+    )
+    x, weights = normal(n, inputs).to(dtype), normal(number, outputs, inputs, seed=1).to(dtype)
+    x[3] *= 100
+    weights[2, 7] *= 1_000  # neither a large row nor a large column takes the others' bits
+    stored, rows_stored = quantised(weights), quantised(x)
+    assert stored.values.dtype is FP8 and stored.scale.shape == (number, outputs, 1)
+    places = experts.sort_by_expert(picked, number)
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: torch.full(shape, float("nan"), **options))
+    ours = experts.grouped_product(x, stored, places, per_token)
+    monkeypatch.undo()
+    assert ours.dtype is dtype and torch.isfinite(ours).all()
+    flat, tokens = picked.flatten()[places.order], places.order // per_token
+
+    def product(left, right):
+        return torch.stack([right[e].double() @ left[t].double() for e, t in zip(flat, tokens, strict=True)])
+
+    wanted = product(rows_stored.restored(), [stored[e].restored() for e in range(number)])
+    norms = weights.double().norm(dim=-1) / inputs**0.5
+    spread = x[tokens].double().norm(dim=-1, keepdim=True) * norms[flat]
+    # The interpreter cuts off where a device rounds to bfloat16: a whole last bit of its 8.
+    rounding = CLOSE * spread + (0 if dtype is torch.float32 else 2**-7 * wanted.abs())
+    assert bool(((ours.double() - wanted).abs() < rounding).all())
+    exact = product(x, weights)
+    assert 0.01 < float(((ours.double() - exact).abs() / spread).max()) < 0.2
+    # From sorted rows, as the second product of a feed-forward takes them.
+    again = experts.grouped_product(ours, quantised(weights.mT.contiguous()), places, 0)
+    second = [quantised(weights[e].T.contiguous()).restored().double() for e in range(number)]
+    back = quantised(ours).restored().double()
+    wanted = torch.stack([second[e] @ row for e, row in zip(flat, back, strict=True)])
+    spread = back.norm(dim=-1, keepdim=True) * torch.stack([second[e].norm(dim=-1) for e in flat.tolist()])
+    rounding = CLOSE * spread + (0 if dtype is torch.float32 else 2**-7 * wanted.abs())
+    assert bool(((again.double() - wanted).abs() < rounding).all())
+
+
+def test_experts_of_a_layer_in_eight_bits_by_kernels_and_by_plain_torch():
+    """Both ways through a mixture, routed alike, against a float64 forward of what the 8 bits stand for, in which the
+    activations are rounded to 8 bits as well and nothing else is; and near the mixture before its weights were stored.
+
+    A value that float32 puts on the other side of an 8-bit step is off by a sixteenth; one of 48 is 0.01 of a sum."""
+    from calibration.architecture import Experts
+    from calibration.engine.kernels.operations import TritonOperations
+    from calibration.engine.kv_cache import PagedKVCache
+    from calibration.engine.mixture import route
+    from calibration.engine.model_weights import MixtureWeights
+    from calibration.engine.products import quantised
+    from calibration.engine.torch_operations import TorchOperations
+
+    shape = Experts(experts=6, per_token=2, intermediate_size=48, layers=1)
+    x = normal(13, 64)
+    gate_up, down = normal(6, 96, 64, seed=1) / 8, normal(6, 64, 48, seed=2) / 7
+    weights = MixtureWeights(normal(6, 64, seed=3), gate_up, down)
+    eight = MixtureWeights(weights.router, quantised(gate_up), quantised(down))
+    picked, shares = route(x, eight, shape)
+
+    def forward(up, out, rounded):
+        result = torch.zeros(13, 64, dtype=torch.float64)
+        for row in range(13):
+            for expert, share in zip(picked[row].tolist(), shares[row].double(), strict=True):
+                inner = up[expert] @ rounded(x[row : row + 1])[0].double()
+                gate, value = inner.chunk(2)
+                inner = (gate / (1 + torch.exp(-gate)) * value).float()
+                result[row] += share * (out[expert] @ rounded(inner[None])[0].double())
+        return result
+
+    exact = forward(
+        eight.gate_up.restored().double(),
+        eight.down.restored().double(),
+        lambda rows: quantised(rows).restored(),
+    )
+    before = forward(gate_up.double(), down.double(), lambda rows: rows)
+    spread = float(before.std())
+    cache = PagedKVCache((torch.zeros(1, PAGE, 2, 1, 16),), PAGE)
+    for operations in (TritonOperations(cache), TorchOperations(cache)):
+        ours = operations.experts(x, eight, shape).double()
+        assert float((ours - exact).abs().max()) < 0.02 * spread
+        assert float((ours - exact).abs().median()) < CLOSE * spread
+        assert 0.01 * spread < float((ours - before).abs().max()) < 0.3 * spread

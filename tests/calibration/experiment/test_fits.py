@@ -4,7 +4,13 @@ import pytest
 
 from calibration.architecture import PRESETS, parse_config
 from calibration.experiment import DEMO_ENVELOPE, BadEnvelope, DoesNotFit, Envelope, check_fits
-from calibration.experiment.fits import activation_bytes, full_pool_tokens, smallest_pool_tokens
+from calibration.experiment.fits import (
+    activation_bytes,
+    eight_bit_weight_bytes,
+    full_pool_tokens,
+    rank_weight_bytes,
+    smallest_pool_tokens,
+)
 
 GIB = 1 << 30
 DEMO = PRESETS["demo"]
@@ -71,3 +77,33 @@ def test_activations_cover_the_largest_tensors_of_a_step():
     gate_up = envelope.max_step_tokens * 2 * model.intermediate_size * 2
     logits = envelope.max_batch * model.vocab_size * 2
     assert activation_bytes(model, envelope, 2) > 2 * gate_up + logits
+
+
+MIXTRAL = {
+    "model_type": "mixtral", "num_hidden_layers": 32, "hidden_size": 4_096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14_336, "vocab_size": 32_000, "num_local_experts": 8,
+    "num_experts_per_tok": 2, "max_position_embeddings": 32_768,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    "model", [PRESETS["llama-3.1-8b"], parse_config(MIXTRAL)], ids=lambda model: model.name
+)
+def test_eight_bits_take_about_half_and_a_layer_on_the_way(model, ranks):
+    """A byte a weight, two more of a layer while it is drawn, one more of what stays in 16 bits; scales are small."""
+    eight = eight_bit_weight_bytes(model, ranks)
+    vocabulary = model.vocab_size * model.hidden_size
+    stored = model.parameters - 2 * vocabulary
+    drawn = 2 * stored / model.layers
+    least = stored / ranks + drawn + 2 * vocabulary * (1 + 1 / ranks)
+    assert least < eight < 1.01 * least
+    assert eight < rank_weight_bytes(model, 2, ranks)
+
+
+def test_a_model_fits_in_eight_bits_where_it_does_not_in_sixteen():
+    model, envelope = PRESETS["llama-3.1-70b"], Envelope(16, 4_096, 2_048)
+    for dtype in ("auto", "bfloat16"):
+        with pytest.raises(DoesNotFit):
+            check_fits(model, envelope, device="cuda:0", free_bytes=120 * GIB, dtype=dtype)
+    assert check_fits(model, envelope, device="cuda:0", free_bytes=120 * GIB, dtype="float8") > 16 * 4_096
