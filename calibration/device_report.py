@@ -13,7 +13,7 @@ from calibration.architecture import Architecture
 from calibration.engine.client import EngineError
 from calibration.engine.interface import ChunkTuple
 from calibration.experiment import Envelope
-from calibration.roofline import PREFILL_TOKENS, Ceilings, judge
+from calibration.roofline import PREFILL_TOKENS, Ceilings, judge, weights_in_eight_bits
 from calibration.steptime import StepSample
 
 _CONTEXT_TOKENS = 1_024  # of the profiled decodes, where the envelope has as much
@@ -54,7 +54,7 @@ def device_report(
         return found
     judged = judge(
         samples, architecture, ceilings, element_bytes=_BYTES.get(str(known.get("dtype")), 2),
-        tensor_parallel=int(str(known.get("tensor_parallel", 1))), gpu=gpu,
+        tensor_parallel=int(str(known.get("tensor_parallel", 1))), eight_bits=weights_in_eight_bits(known), gpu=gpu,
     )  # fmt: skip
     captured = {key: value for key, value in known.items() if key.startswith("captured_")}
     found |= {"roofline": judged.to_dict()} | captured

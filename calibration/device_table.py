@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibration.architecture import Architecture
-from calibration.roofline import Ceilings, Floor, floor_of
+from calibration.roofline import Ceilings, Floor, floor_of, weights_in_eight_bits
 
 _BYTES = {"float32": 4, "float64": 8}
 _STEPS = {"decode": "Decode, one sequence", "prefill": "Prefill"}
@@ -75,6 +75,7 @@ def device_floor(architecture: Architecture, environment: Mapping[str, Any] | No
     return floor_of(
         architecture, ceilings, element_bytes=_BYTES.get(str(known.get("dtype")), 2),
         tensor_parallel=ranks if type(ranks) is int and 1 <= ranks <= _MOST_RANKS else 1,
+        eight_bits=weights_in_eight_bits(known),
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ a prompt of 2,048 tokens does 2,048 times the work for the same bytes and lies a
 Below these shares of its ceilings an engine is not one that a server would run, and what it measured is labelled "not
 representative": decode of one sequence 65 % of the copy rate, prefill of about 2,048 tokens 60 %
 of the matmul rate. That judges GPUs; on a CPU core the shares are shown and the label is left alone.
-Bytes are weights once, the KV read and written; activations are not counted. Units: seconds, bytes, operations.
+Bytes are weights once, the KV read and written; activations are not counted. Of weights in 8 bits projections and
+experts are a byte each, and the matmul rate is that of such products. Units: seconds, bytes, operations.
 """
 
 from __future__ import annotations
@@ -74,14 +75,24 @@ class Load:
         )
 
 
+def weights_in_eight_bits(environment: Mapping[str, Any]) -> bool:
+    """Whether an engine's record says so."""
+    return str(environment.get("weights", "")).startswith("float8")
+
+
 def load_of(
-    shape: StepShape, architecture: Architecture, *, element_bytes: int = 2, tensor_parallel: int = 1
+    shape: StepShape,
+    architecture: Architecture,
+    *,
+    element_bytes: int = 2,
+    tensor_parallel: int = 1,
+    eight_bits: bool = False,
 ) -> Load:
-    """What a step of this shape must at least move and do."""
+    """What a step of this shape must at least move and do. `eight_bits`: projections and experts are stored so."""
     a = architecture
     features = features_of([shape])
     n = float(features.n[0])
-    weights = float(_weight_bytes(a, features.n, element_bytes)[0])
+    weights = float(_weight_bytes(a, features.n, element_bytes, eight_bits)[0])
     token_bytes = a.kv_bytes_per_token(element_bytes, tensor_parallel)
     windowed = a.kv_bytes_per_token_windowed(element_bytes, tensor_parallel)
     read = 0.0
@@ -92,7 +103,12 @@ def load_of(
 
 
 def floor_of(
-    architecture: Architecture, ceilings: Ceilings, *, element_bytes: int = 2, tensor_parallel: int = 1
+    architecture: Architecture,
+    ceilings: Ceilings,
+    *,
+    element_bytes: int = 2,
+    tensor_parallel: int = 1,
+    eight_bits: bool = False,
 ) -> Floor:
     """The least seconds of steps by their features, one chunk at most each: what the curves are drawn against."""
     a = architecture
@@ -106,7 +122,7 @@ def floor_of(
         kept = read
         if a.sliding_window_tokens is not None:
             kept = np.minimum(read, a.sliding_window_tokens * (features.b + alone))
-        moved = _weight_bytes(a, features.n, element_bytes) + read * growing + kept * windowed
+        moved = _weight_bytes(a, features.n, element_bytes, eight_bits) + read * growing + kept * windowed
         moved = moved + features.n * (growing + windowed)
         by_arithmetic = a.step_flops(features) / ceilings.matmul_flops_per_s
         return np.asarray(np.maximum(moved / ceilings.copy_bytes_per_s, by_arithmetic), dtype=np.float64)
@@ -114,14 +130,24 @@ def floor_of(
     return floor
 
 
-def _weight_bytes(a: Architecture, n: Floats, element_bytes: int) -> Floats:
+def _weight_bytes(a: Architecture, n: Floats, element_bytes: int, eight_bits: bool) -> Floats:
     """Weights that n tokens read: of experts, a token misses each one with chance 1 - k/E."""
-    stored = a.parameters - a.vocab_size * a.hidden_size * (not a.tie_word_embeddings)
+    head = a.vocab_size * a.hidden_size
+    stored = a.parameters - head * (not a.tie_word_embeddings)
+    kept = 0.0
+    if (
+        eight_bits
+    ):  # what stays in the engine's own type: the head, and what a latent is made and multiplied out with
+        kept = float(head)
+        if a.latent is not None:
+            kept += a.layers * a.heads * a.latent.rank * (a.latent.nope_size + a.latent.value_size)
+        kept *= element_bytes - 1
+        element_bytes = 1
     if a.experts is None:
-        return np.full_like(n, float(stored * element_bytes))
+        return np.full_like(n, stored * element_bytes + kept)
     share = a.experts.per_token / a.experts.experts
     routed = (a.parameters - a.active_parameters) / (1 - share) if share < 1 else 0.0
-    return np.asarray((stored - routed * (1 - share) ** n) * element_bytes, dtype=np.float64)
+    return np.asarray((stored - routed * (1 - share) ** n) * element_bytes + kept, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +178,16 @@ def judge(
     *,
     element_bytes: int = 2,
     tensor_parallel: int = 1,
+    eight_bits: bool = False,
     gpu: bool,
 ) -> Judged:
     """Compares the decode of one sequence with the shortest context, and the prefill nearest to 2,048 tokens."""
 
     def against(sample: StepSample) -> dict[str, Any]:
         load = load_of(
-            sample.shape, architecture, element_bytes=element_bytes, tensor_parallel=tensor_parallel
-        )
+            sample.shape, architecture, element_bytes=element_bytes, tensor_parallel=tensor_parallel,
+            eight_bits=eight_bits,
+        )  # fmt: skip
         return {
             "seconds": sample.median_s,
             "tokens": _tokens(sample.shape),

@@ -3,7 +3,8 @@
 Small models of every kind that runs, their sequences driven through the device's kernels, graphs and pieces, against
 plain torch in float64 on the CPU with the same weights (which the tests hold against a forward written for reading).
 Pools are NaN but for what the sequences wrote. In float32 logits may differ by 2e-3, in bfloat16 by 0.25, of values
-with spread 1; and the token that a step picks must be the reference's likeliest, or within that of it.
+with spread 1; and the token that a step picks must be the reference's likeliest, or within that of it. Experts in 8
+bits are checked on their own (check_experts), or the reason why the device has no such products is told.
 Then the device's ceilings, the host gap of a decode, and what was captured. Exit status 0: all as it must be; 1: not.
 On a CPU the kernels run in Triton's interpreter (TRITON_INTERPRET=1) on fewer models: a dry run, and said to be one.
 Needs torch, numpy and, for the kernels, Triton.
@@ -27,6 +28,7 @@ import torch
 from calibration.architecture import Architecture, parse_config
 from calibration.engine.attention import plan
 from calibration.engine.batch import StepBatch, blocks_for
+from calibration.engine.check_experts import checked_experts
 from calibration.engine.decoder import Decoder
 from calibration.engine.kv_cache import PagedKVCache
 from calibration.engine.runner import EngineSpec, TorchRunner
@@ -106,7 +108,7 @@ def checks(device: str, dry: bool) -> list[dict[str, Any]]:
         else:
             entry = _checked(name, dtype, mode, device, dry)
         done.append(entry)
-    return done
+    return [*done, checked_experts(device, dry)]
 
 
 def _checked(name: str, dtype: str, mode: str, device: str, dry: bool) -> dict[str, Any]:

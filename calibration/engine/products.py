@@ -41,11 +41,13 @@ def linear(
     """x [n, inputs] times the weight's transpose, plus the bias: [n, outputs]."""
     if isinstance(weight, torch.Tensor):
         return F.linear(x, weight, bias)
-    eight = quantised(x)
-    product = torch._scaled_mm(
-        eight.values, weight.values.t(), eight.scale, weight.scale.t(), out_dtype=x.dtype
-    )
+    product = multiplied(quantised(x), weight, x.dtype)
     return product if bias is None else product + bias
+
+
+def multiplied(rows: Fp8Matrix, weight: Fp8Matrix, dtype: torch.dtype) -> torch.Tensor:
+    """Rows times the weight's transpose, in `dtype`: [rows, outputs]."""
+    return torch._scaled_mm(rows.values, weight.values.t(), rows.scale, weight.scale.t(), out_dtype=dtype)
 
 
 def quantised(weight: torch.Tensor) -> Fp8Matrix:

@@ -151,7 +151,8 @@ class TorchRunner:
 
     def ceilings(self) -> dict[str, float]:
         """The device's copy and matmul rates (ceilings.py), on the clock and in the type of the steps."""
-        return measure_ceilings(self.device, self.dtype, self._clock)
+        eight_bits = self.spec.dtype == EIGHT_BITS
+        return measure_ceilings(self.device, self.dtype, self._clock, eight_bits=eight_bits)
 
     def breakdown(
         self, decode_contexts: Sequence[int], chunks: Sequence[ChunkTuple], seed: int

@@ -8,7 +8,7 @@ from calibration.architecture import PRESETS, Architecture, parse_config
 from calibration.device_report import device_report, profiled_steps
 from calibration.engine.client import EngineError
 from calibration.experiment import Envelope
-from calibration.roofline import Ceilings, judge, load_of
+from calibration.roofline import Ceilings, judge, load_of, weights_in_eight_bits
 from calibration.steptime import Chunk, StepSample, StepShape
 from tests.calibration.configs import CONFIGS
 
@@ -35,6 +35,33 @@ def test_a_decode_moves_weights_and_its_context_once():
     slow_memory, slow_arithmetic = Ceilings(1e6, 1e12), Ceilings(1e12, 1e6)
     assert load.floor_s(slow_memory) == load.moved_bytes / 1e6
     assert load.floor_s(slow_arithmetic) == load.operations / 1e6
+
+
+def test_weights_in_eight_bits_are_read_as_such_and_caches_and_head_are_not():
+    head = 32 * 8
+    eight, sixteen = (load_of(StepShape((100,)), SMALL, eight_bits=eight) for eight in (True, False))
+    assert eight.moved_bytes == MATRICES + NORMS + 2 * head + 101 * KV_BYTES
+    assert sixteen.moved_bytes - eight.moved_bytes == MATRICES + NORMS
+    assert eight.operations == sixteen.operations
+    mixture, latent = (parse_config(CONFIGS[name]) for name in ("mixtral", "deepseek_v3"))
+    expert = 3 * 96 * 160 * 6  # of all six layers, a byte a weight
+    one, many = (load_of(StepShape((1,) * n), mixture, eight_bits=True).moved_bytes for n in (1, 400))
+    assert many - one - 399 * mixture.kv_bytes_per_token() * 2 == pytest.approx(6 * expert)
+    ups = (
+        latent.layers
+        * latent.heads
+        * latent.latent.rank
+        * (latent.latent.nope_size + latent.latent.value_size)
+    )
+    both = [load_of(StepShape((1,) * 4_000), latent, eight_bits=eight).moved_bytes for eight in (True, False)]
+    head = latent.vocab_size * latent.hidden_size
+    stored = latent.parameters - head * (not latent.tie_word_embeddings)
+    assert both[1] - both[0] == pytest.approx(stored - head - ups, rel=1e-6)
+
+
+def test_the_record_of_an_engine_says_whether_its_weights_have_eight_bits():
+    assert weights_in_eight_bits({"weights": "float8_e4m3fn, a scale per row"})
+    assert not weights_in_eight_bits({"weights": "as dtype"}) and not weights_in_eight_bits({})
 
 
 def test_a_window_bounds_what_is_read():

@@ -32,6 +32,8 @@ def test_rates_are_what_was_moved_and_done_over_the_median_time():
         "matmul_side": 32,
     }
     assert clock.runs == 14
+    eight = measure_ceilings(torch.device("cpu"), torch.bfloat16, clock, (4_000, 32), eight_bits=True)
+    assert eight == found
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import pytest
+import torch
 
 from calibration.bundles import bundled
 from calibration.engine import check_device
@@ -27,6 +28,8 @@ def test_quick_checks_the_engine_and_says_where_and_with_what(tmp_path):
     found = json.loads((tmp_path / "quick.json").read_text())
     assert found["dry_run"] and found["right"]
     assert found["checks"][0]["logits"] < 1e-4
+    assert [check["name"] for check in found["checks"]] == ["deepseek float32 unified", "experts float8"]
+    assert found["checks"][1]["right"] is True
     assert found["ceilings"]["copy_bytes_per_s"] > 0
     provenance = json.loads((tmp_path / "provenance.json").read_text())
     assert {"commit", "device", "mode", "gpu", "started_at"} <= set(provenance)
@@ -79,6 +82,24 @@ def test_a_wrong_engine_is_found(monkeypatch):
 
     monkeypatch.setattr(operations, "attend_decodes", wrong)
     monkeypatch.setattr(check_device, "_DRY", ({"a": 2, "b": 3}, {"a": 1, "b": 1}))
-    (found,) = check_device.checks("cpu", dry=True)
+    found, _ = check_device.checks("cpu", dry=True)
     assert found["right"] is False
     assert found["logits"] > check_device.TOLERANCE["float32"]
+
+
+def test_wrong_experts_are_found_and_a_device_without_eight_bits_says_why(monkeypatch):
+    """A kernel that forgets the scales of the columns; a device that has no such products."""
+    from calibration.engine import check_experts
+    from calibration.engine.kernels import experts
+
+    right = experts._multiplied
+
+    def unscaled(x, weights, scales, *rest):
+        return right(x, weights, None if scales is None else (scales[0], torch.ones_like(scales[1])), *rest)
+
+    monkeypatch.setattr(experts, "_multiplied", unscaled)
+    found = check_experts.checked_experts("cpu", dry=True)
+    assert found["right"] is False
+    monkeypatch.setattr(check_experts, "why_no_eight_bits", lambda device: "it is too old")
+    found = check_experts.checked_experts("cpu", dry=True)
+    assert (found["right"], found["words"]) == (None, "not run: it is too old")
