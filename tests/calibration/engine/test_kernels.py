@@ -28,6 +28,20 @@ def normal(*shape, seed=0):
     return torch.from_numpy(np.random.default_rng([seed, *shape]).standard_normal(shape)).float()
 
 
+def poison(monkeypatch):
+    """Until undone, what is allocated without values is NaN."""
+
+    def poisoned(fresh):
+        def filled(*arguments, **options):
+            made = fresh(*arguments, **options)
+            return made.fill_(float("nan")) if made.is_floating_point() else made
+
+        return filled
+
+    monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
+    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+
+
 def test_the_interpreter_runs_them():
     import triton
 
@@ -191,6 +205,66 @@ def test_chunks_and_decodes_in_one_kernel(kind):
             close(out[token], torch.stack(wanted))
 
 
+def latent_in_full(query, tokens, position, weights, head, rank, scale):
+    """One query head at `position` over keys and values that are made for every token, in float64: nothing absorbed."""
+    seen = tokens[: position + 1]
+    keys = torch.cat((seen[:, :rank] @ weights.key_up[head].double().T, seen[:, rank:]), dim=-1)
+    values = seen[:, :rank] @ weights.value_up[head].double().T
+    return torch.softmax(keys @ query.double() * scale, dim=0) @ values
+
+
+#: heads, nope, rotary, value, rank: crooked, and DeepSeek's own proportions
+LATENTS = {"crooked": (3, 12, 8, 10, 20), "as-deepseek": (4, 16, 8, 16, 64)}
+
+
+@pytest.mark.parametrize("unified", [True, False])
+@pytest.mark.parametrize("sizes", sorted(LATENTS))
+def test_latent_chunks_are_absorbed_and_are_what_keys_and_values_made_would_give(sizes, unified, monkeypatch):
+    """Whole latent attention as a step has it, decodes before chunks: a first chunk of more than a tile of queries, one
+    that starts within a page after others, one of a single token that fills its page, a prompt's last of two. Whatever
+    is not a row's own token is NaN, and so is every output before."""
+    from calibration.architecture import Latent
+    from calibration.engine.batch import StepBatch
+    from calibration.engine.kernels.operations import TritonOperations
+    from calibration.engine.kernels.plan import paged_plan
+    from calibration.engine.kv_cache import PagedKVCache
+    from calibration.engine.model_weights import LatentWeights
+
+    heads, nope, rotary, value, rank = LATENTS[sizes]
+    counts, lengths = [1, 1, 40, 5, 1, 2], [70, 1, 40, 38, 16, 131]
+    pages = Pages(lengths, 1, rank + rotary, rank)
+    empty = torch.empty(0)
+    weights = LatentWeights(
+        empty, empty, normal(heads, nope, rank, seed=1) / rank**0.5, normal(heads, value, rank, seed=2) / rank**0.5,
+        empty, empty,
+    )  # fmt: skip
+    total = sum(counts)
+    tables = [
+        row[: -(-length // PAGE)].numpy().astype(np.int64)
+        for row, length in zip(pages.tables, lengths, strict=True)
+    ]
+    batch = StepBatch(
+        np.zeros(total, dtype=np.int64), np.array(counts), np.array(lengths) - counts, tuple(tables),
+        np.ones(len(counts), dtype=np.bool_),
+    )  # fmt: skip
+    operations = TritonOperations(PagedKVCache((pages.pool,), PAGE))
+    plan = paged_plan(batch, PAGE, torch.device("cpu"), chunks.queries_of_tile(heads, 1), unified=unified)
+    assert plan.decodes == (0 if unified else 2)
+    queries = normal(total, heads, nope + rotary, seed=9)
+    poison(monkeypatch)
+    out = operations.attend_latent(0, queries, plan, weights, Latent(rank, rotary, nope, value))
+    monkeypatch.undo()
+    scale, row_of = (nope + rotary) ** -0.5, np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum([0, *counts])
+    for token, row in enumerate(row_of.tolist()):
+        position = lengths[row] - counts[row] + token - int(first[row])
+        wanted = [
+            latent_in_full(queries[token, head], pages.tokens[row], position, weights, head, rank, scale)
+            for head in range(heads)
+        ]
+        close(out[token], torch.stack(wanted))
+
+
 def test_rows_meet_their_own_expert_s_matrix():
     """Unevenly: one expert has more rows than a block, one has none."""
     n, per_token, number, inputs, outputs = 21, 2, 5, 24, 40
@@ -227,7 +301,7 @@ def test_experts_in_eight_bits_multiply_what_was_stored(dtype, monkeypatch):
     stored, rows_stored = quantised(weights), quantised(x)
     assert stored.values.dtype is FP8 and stored.scale.shape == (number, outputs, 1)
     places = experts.sort_by_expert(picked, number)
-    monkeypatch.setattr(torch, "empty", lambda *shape, **options: torch.full(shape, float("nan"), **options))
+    poison(monkeypatch)
     ours = experts.grouped_product(x, stored, places, per_token)
     monkeypatch.undo()
     assert ours.dtype is dtype and torch.isfinite(ours).all()
