@@ -16,11 +16,13 @@ from planner import traffic_work
 from planner.compare_api import ComparisonOut
 from planner.fit_forms import FitForm
 from planner.models import TrafficJob, TrafficSet
+from planner.traffic.fitting import FIT_PARTS
 from planner.traffic_job_api import TrafficJobOut, traffic_job
 
 router = Router()
 ArrivalsKind = Literal["poisson", "gamma", "on_off", "diurnal", "replayed"]
 LengthsKind = Literal["lognormal", "mixture", "empirical"]
+SessionsKind = Literal["none", "growing"]
 
 
 class FitCandidateOut(Schema):
@@ -35,6 +37,7 @@ class FitCandidateOut(Schema):
 class ChosenOut(Schema):
     arrivals: ArrivalsKind
     lengths: LengthsKind
+    sessions: SessionsKind
 
 
 class FitOut(Schema):
@@ -42,6 +45,7 @@ class FitOut(Schema):
     chosen: ChosenOut
     arrivals: list[FitCandidateOut]
     lengths: list[FitCandidateOut]
+    sessions: list[FitCandidateOut] = Field(description="Empty where no prefix hashes show sessions.")
     heldout: ComparisonOut = Field(
         description="The held-out half (first) and the model of the other half (second)."
     )
@@ -54,6 +58,7 @@ class FitOut(Schema):
 class FitQuery(Schema):
     arrivals: Annotated[ArrivalsKind | None, Field(description="Default: what holds best.")] = None
     lengths: Annotated[LengthsKind | None, Field(description="Default: what holds best.")] = None
+    sessions: Annotated[SessionsKind | None, Field(description="Default: what holds best.")] = None
 
 
 @router.get(
@@ -67,7 +72,7 @@ def fit_traffic(request: HttpRequest, pk: uuid.UUID, query: Query[FitQuery]) -> 
     more than 20,000 requests a worker makes it (POST): 409 until it has."""
     row = found(TrafficSet.objects.all(), request, pk)
     limits.spend(limits.LOOK, str(request.user.pk))
-    form = _form(row, query.arrivals, query.lengths)
+    form = _form(row, query)
     if form.report is None:
         raise conflict(
             f"{row.statistics['requests']:,} requests are fitted by a worker: POST here starts it."
@@ -78,6 +83,7 @@ def fit_traffic(request: HttpRequest, pk: uuid.UUID, query: Query[FitQuery]) -> 
 class FitIn(Payload):
     arrivals: Annotated[ArrivalsKind | None, Field(description="Default: what holds best.")] = None
     lengths: Annotated[LengthsKind | None, Field(description="Default: what holds best.")] = None
+    sessions: Annotated[SessionsKind | None, Field(description="Default: what holds best.")] = None
 
 
 @router.post(
@@ -91,7 +97,7 @@ def start_fit(request: HttpRequest, pk: uuid.UUID, payload: FitIn) -> Answer[Any
     here with the same kinds."""
     row = found(TrafficSet.objects.all(), request, pk, to_write=True)
     limits.spend(limits.LOOK, str(request.user.pk))
-    form = _form(row, payload.arrivals, payload.lengths)
+    form = _form(row, payload)
     if form.report is not None:
         return Answer(200, form.report.to_dict())
     limits.spend(limits.JOB_START, str(request.user.pk))
@@ -100,8 +106,8 @@ def start_fit(request: HttpRequest, pk: uuid.UUID, payload: FitIn) -> Answer[Any
     return Answer(202, traffic_job(job))
 
 
-def _form(row: TrafficSet, arrivals: str | None, lengths: str | None) -> FitForm:
-    form = FitForm({"arrivals": arrivals or "", "lengths": lengths or ""}, traffic=row, defer=True)
+def _form(row: TrafficSet, kinds: FitQuery | FitIn) -> FitForm:
+    form = FitForm({part: getattr(kinds, part) or "" for part in FIT_PARTS}, traffic=row, defer=True)
     if not form.is_valid():
         raise form_error(form)
     return form

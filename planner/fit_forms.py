@@ -12,7 +12,7 @@ from planner import traffic_rows
 from planner.models import TrafficJob, TrafficSet
 from planner.shape_forms import add_problems
 from planner.traffic import TrafficError
-from planner.traffic.fitting import Fit, FitReport, fit
+from planner.traffic.fitting import FIT_PARTS, SESSION_KINDS, Fit, FitReport, fit
 from planner.traffic.generating import ARRIVALS, LENGTHS
 
 BEST = ("", "those that hold best")
@@ -31,6 +31,7 @@ class FitForm(forms.Form):
     lengths = forms.ChoiceField(
         required=False, choices=[BEST, *((key, kind.TITLE) for key, kind in LENGTHS.items())]
     )
+    sessions = forms.ChoiceField(required=False, choices=[BEST, *SESSION_KINDS.items()])
 
     def __init__(
         self,
@@ -59,15 +60,16 @@ class FitForm(forms.Form):
             parent = traffic_rows.parent_of(self.row)
             kinds = self.options()
             self.found = fit(
-                parent, arrivals=kinds["arrivals"], lengths=kinds["lengths"], on_step=self.on_step
-            )
+                parent, arrivals=kinds["arrivals"], lengths=kinds["lengths"], sessions=kinds["sessions"],
+                on_step=self.on_step,
+            )  # fmt: skip
             self.report = self.found.report
         except TrafficError as error:
             add_problems(self, error.errors)
         return data
 
     def options(self) -> dict[str, str]:
-        return {key: self.cleaned_data.get(key) or "" for key in ("arrivals", "lengths")}
+        return {key: self.cleaned_data.get(key) or "" for key in FIT_PARTS}
 
     def _look_up(self) -> None:
         """A traffic never changes, and a fit draws with a fixed seed: one that is there holds."""

@@ -23,7 +23,7 @@ from planner.compare_views import table
 from planner.fit_forms import FitForm
 from planner.models import TrafficJob, TrafficSet
 from planner.traffic import TrafficError
-from planner.traffic.fitting import Candidate, FitReport, judged
+from planner.traffic.fitting import FIT_PARTS, Candidate, FitReport, judged
 
 FIGURES = (
     ("prompts", "Prompts", "What share is at most so long."),
@@ -32,9 +32,9 @@ FIGURES = (
     ("burstiness", "Burstiness", "Whether requests crowd together, from moments to minutes."),
     ("arrivals", "Arrivals", "How many requests come, over both from their beginnings."),
 )  # fmt: skip
-KINDS = ("arrivals", "lengths")
 COLUMNS = {"ks_gaps": "KS of gaps", "cv": "CV", "ks_prompt": "KS of prompts", "ks_output": "KS of outputs",
-           "rank_correlation": "Rank correlation"}  # fmt: skip
+           "rank_correlation": "Rank correlation", "hit_rate": "Blocks found again",
+           "hit_rate_heldout": "of the held-out half"}  # fmt: skip
 
 
 @require_http_methods(["GET", "POST"])
@@ -45,7 +45,7 @@ def page(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         return _start(request, pk)
     row = get_visible(TrafficSet.objects.select_related("project"), request.user, pk)
     limits.spend(limits.LOOK, str(request.user.pk))
-    form = FitForm({key: request.GET.get(key, "") for key in KINDS}, traffic=row, defer=True)
+    form = FitForm({key: request.GET.get(key, "") for key in FIT_PARTS}, traffic=row, defer=True)
     context = {"traffic": row, "form": form, "writable": may_write(request.user, row.project)}
     if not form.is_valid():
         return render(request, "planner/traffic_fit.html", context, status=422)
@@ -56,15 +56,14 @@ def page(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 
 
 def _shown(row: TrafficSet, form: FitForm, report: FitReport) -> dict[str, Any]:
-    chosen = dict(zip(KINDS, report.chosen, strict=True))
+    chosen = dict(zip(FIT_PARTS, report.chosen, strict=True))
     asked = {"job": str(form.made_by.pk)} if form.made_by is not None else chosen
     figures = [{"name": name, "title": title, "about": about,
                 "url": f"{reverse('planner:fit_figure', args=[row.pk, name])}?{urlencode(asked)}"}
                for name, title, about in FIGURES]  # fmt: skip
     return {
         "fit": report, "figures": figures, **table(report.comparison, report.floor),
-        "tables": [_candidates("Arrivals", report.arrivals, report.chosen[0]),
-                   _candidates("Lengths", report.lengths, report.chosen[1])],
+        "tables": [_candidates(part.capitalize(), tried, kind) for part, tried, kind in report.tables],
         "model": flat(report.model.to_dict()),
         "make": f"{reverse('planner:traffic_model')}?{urlencode({'fit': str(row.pk), **form.options()})}",
     }  # fmt: skip
@@ -72,7 +71,7 @@ def _shown(row: TrafficSet, form: FitForm, report: FitReport) -> dict[str, Any]:
 
 def _start(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     row = get_writable(TrafficSet.objects.select_related("project"), request.user, pk)
-    form = FitForm({key: request.POST.get(key, "") for key in KINDS}, traffic=row, defer=True)
+    form = FitForm({key: request.POST.get(key, "") for key in FIT_PARTS}, traffic=row, defer=True)
     if not form.is_valid() or not form.deferred:
         return redirect(f"{reverse('planner:traffic_fit', args=[pk])}?{urlencode(request.POST.dict())}")
     limits.spend(limits.JOB_START, str(request.user.pk))
@@ -103,7 +102,11 @@ def figure(request: HttpRequest, pk: uuid.UUID, name: str) -> HttpResponseBase:
         return _kept_figure(request, row, name)
     if row.statistics["requests"] > settings.IMMEDIATE_FIT_REQUESTS:
         return JsonResponse({"detail": "A worker fits so large a traffic: name its job."}, status=422)
-    kinds = (request.GET.get("arrivals", "poisson"), request.GET.get("lengths", "lognormal"))
+    kinds = (
+        request.GET.get("arrivals", "poisson"),
+        request.GET.get("lengths", "lognormal"),
+        request.GET.get("sessions", "none"),
+    )
     tag = f'"{VERSION}-{name}-{urlencode({"k": "-".join(kinds)})[:100]}"'
 
     def drawn() -> HttpResponse:

@@ -19,6 +19,7 @@ from planner.generate_forms import GenerateForm
 from planner.models import TrafficJob, TrafficSet
 from planner.traffic import PRESETS, statistics
 from planner.traffic.described import from_texts, texts_of
+from planner.traffic.fitting import FIT_PARTS
 from planner.traffic.generating import PARTS, Sessions, SyntheticModel
 from planner.traffic_job_views import made_or_started
 
@@ -140,7 +141,7 @@ def _beginning(request: HttpRequest) -> tuple[SyntheticModel, int]:
         preset = PRESETS.get(request.GET.get("preset", ""), PRESETS["chat"])
         return preset.model(), preset.requests
     row = get_visible(TrafficSet.objects.all(), request.user, pk)
-    form = FitForm({key: request.GET.get(key, "") for key in PARTS}, traffic=row, defer=True)
+    form = FitForm({key: request.GET.get(key, "") for key in FIT_PARTS}, traffic=row, defer=True)
     if not form.is_valid() or form.report is None:
         raise Http404("This traffic has no such model.")
     return form.report.model, min(row.statistics["requests"], 100_000)

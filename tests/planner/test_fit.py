@@ -12,8 +12,11 @@ from django.urls import reverse
 from planner import services
 from planner.models import TrafficSet
 from planner.traffic import synthesise
+from planner.traffic.generating import SyntheticModel, generate
+from planner.traffic.generating.arrivals import Poisson
 from tests.planner.test_charts import check
 from tests.planner.test_generate import typed
+from tests.planner.traffic.test_fitting_sessions import CHAT, SHORT
 
 pytestmark = pytest.mark.django_db
 
@@ -94,6 +97,29 @@ def test_the_api_and_the_command_say_the_same_and_generate_takes_it(code, owner,
     assert "KS" in out.getvalue()
     call_command("generate", json.dumps(found["model"]), requests=50, user="owner", stdout=io.StringIO())
     assert owner_client.get(f"/api/v1/traffic/{code.pk}/fit?arrivals=nonsense").status_code == 422
+
+
+def test_sessions_are_shown_and_handed_on_everywhere(project, owner, owner_client) -> None:
+    model = SyntheticModel(Poisson(rate_per_s=5), SHORT, CHAT)
+    row = services.create_traffic(project, owner, "talks", generate(model, requests=2_000, seed=1))
+    page = owner_client.get(url(row)).content.decode()
+    for words in ("Sessions", "Sessions with growing prompts", "Blocks found again", "sessions=growing"):
+        assert words in page
+    check(owner_client.get(f"{url(row, 'fit_figure', 'prompts')}?sessions=growing").json())
+    assert owner_client.get(f"{url(row, 'fit_figure', 'prompts')}?sessions=nonsense").status_code == 422
+    found = owner_client.get(f"/api/v1/traffic/{row.pk}/fit").json()
+    assert found["chosen"]["sessions"] == "growing"
+    assert [one["kind"] for one in found["sessions"]] == ["none", "growing"]
+    assert "sessions" not in owner_client.get(f"/api/v1/traffic/{row.pk}/fit?sessions=none").json()["model"]
+    lines = told(str(row.pk), "--sessions", "growing")
+    assert "sessions; * is what the model has, as asked:" in lines
+    assert any(line.startswith("  sessions: ") for line in lines)
+    page = owner_client.get(reverse("planner:traffic_model"), {"fit": str(row.pk)}).content.decode()
+    answer = owner_client.post(
+        reverse("planner:traffic_model"), {**typed(page), "requests": "300", "name": "more talks"}
+    )
+    assert answer.status_code == 302
+    assert "sessions" in TrafficSet.objects.get(name="more talks").recipe["model"]
 
 
 def told(*argv: str) -> list[str]:

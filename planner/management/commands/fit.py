@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from config import commandline as cli
 from planner.commands import TRAFFIC_HELP, add_reading_arguments, traffic_meaning, traffic_row
 from planner.fit_forms import FitForm
-from planner.traffic.fitting import CRITERION, Candidate
+from planner.traffic.fitting import CRITERION, FIT_PARTS, SESSION_KINDS, Candidate
 from planner.traffic.generating import ARRIVALS, LENGTHS
 
 
@@ -21,6 +21,12 @@ class Command(BaseCommand):
         parser.add_argument("traffic", help=f"{TRAFFIC_HELP}. What is not stored yet is stored first")
         parser.add_argument("--arrivals", choices=list(ARRIVALS), default="", help="default: what holds best")
         parser.add_argument("--lengths", choices=list(LENGTHS), default="", help="default: what holds best")
+        parser.add_argument(
+            "--sessions",
+            choices=list(SESSION_KINDS),
+            default="",
+            help="default: what holds best; needs prefix hashes",
+        )
         add_reading_arguments(parser)
         cli.add_json_argument(parser)
         cli.add_owner_arguments(parser)
@@ -32,13 +38,11 @@ class Command(BaseCommand):
         row = traffic_row(options["traffic"], owner, project, options)
         said = "traffic" if known else "stored as traffic"
         self.stdout.write(f"{said} {row.name}: {row.statistics['requests']:,} requests ({row.pk})")
-        form = FitForm({key: options[key] for key in ("arrivals", "lengths")}, traffic=row)
+        form = FitForm({key: options[key] for key in FIT_PARTS}, traffic=row)
         cli.refuse_invalid(form)
         found = form.report
         assert found is not None  # noqa: S101  # a valid form has it
-        for part, candidates, chosen in zip(
-            ("arrivals", "lengths"), (found.arrivals, found.lengths), found.chosen, strict=True
-        ):
+        for part, candidates, chosen in found.tables:
             self._tell(part, candidates, chosen, asked=bool(options[part]))
         floors = {one.name: one.distance for one in found.floor.distances}
         for one in found.comparison.distances:

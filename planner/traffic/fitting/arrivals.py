@@ -25,8 +25,8 @@ def fitted_arrivals(traffic: Traffic, key: str) -> dict[str, Arrivals]:
     if rate is None or cv is None:
         return {}
     found: dict[str, Arrivals] = {
-        "poisson": Poisson(rate_per_s=_short(rate)),
-        "gamma": Gamma(rate_per_s=_short(rate), cv=min(100.0, _short(cv))),
+        "poisson": Poisson(rate_per_s=short(rate)),
+        "gamma": Gamma(rate_per_s=short(rate), cv=min(100.0, short(cv))),
     }
     on_off = _interrupted(traffic.arrival_s, rate, cv)
     if on_off is not None:
@@ -58,9 +58,9 @@ def _interrupted(arrival_s: Floats, rate: float, cv: float) -> OnOff | None:
         apart = float(np.sqrt(np.mean(np.log(dispersion / index[known]) ** 2))) if known.any() else 0.0
         if best is None or distance + apart < best[0]:
             process = OnOff(
-                on_rate_per_s=_short(on_rate),
-                mean_on_s=_short(1 / leave_on),
-                mean_off_s=_short(1 / leave_off),
+                on_rate_per_s=short(on_rate),
+                mean_on_s=short(1 / leave_on),
+                mean_off_s=short(1 / leave_off),
             )
             best = (distance + apart, process)
     return best[1] if best is not None else None
@@ -83,10 +83,10 @@ def _daily(arrival_s: Floats, rate: float, cv: float) -> Diurnal:
     peak_s = float(np.angle(harmonic) / (2 * np.pi) % 1 * DAY_S)
     swing = float(min(1.0, 2 * abs(harmonic)))
     return Diurnal(
-        rate_per_s=_short(rate),
-        swing=_short(swing),
-        peak_s=_short(peak_s),
-        cv=min(100.0, _short(max(cv, 0.01))),
+        rate_per_s=short(rate),
+        swing=short(swing),
+        peak_s=short(peak_s),
+        cv=min(100.0, short(max(cv, 0.01))),
     )
 
 
@@ -97,6 +97,6 @@ def _bin_s(traffic: Traffic) -> float:
     return float(next(power * m for m in (1, 2, 5, 10) if power * m >= least * 0.999))
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
     """Six digits: a fit knows no more, and a page shows no more."""
     return float(f"{value:.6g}")

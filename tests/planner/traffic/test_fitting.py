@@ -39,7 +39,7 @@ def made(arrivals, lengths=ONE, requests=6_000, seed=1) -> Parent:
 )  # fmt: skip
 def test_the_kind_that_made_it_is_found(arrivals, lengths, kinds) -> None:
     found = fit(made(arrivals, lengths))
-    assert found.report.chosen == kinds
+    assert found.report.chosen == (*kinds, "none")
     distances = {one.name: one for one in found.report.comparison.distances}
     assert distances["prompt_tokens"].distance < 0.05
     assert distances["output_tokens"].distance < 0.05
@@ -101,7 +101,7 @@ def test_it_is_judged_on_what_it_has_not_seen() -> None:
 def test_named_kinds_are_taken_and_the_quick_way_gives_the_same() -> None:
     parent = made(BUSY)
     found = fit(parent, arrivals="gamma", lengths="empirical")
-    assert found.report.chosen == ("gamma", "empirical")
+    assert found.report.chosen == ("gamma", "empirical", "none")
     heldout, synthetic = judged(parent, "gamma", "empirical")
     assert np.array_equal(heldout.arrival_s, found.heldout.arrival_s)
     assert np.array_equal(synthetic.arrival_s, found.synthetic.arrival_s)
