@@ -33,8 +33,8 @@ FIGURES = (
     ("arrivals", "Arrivals", "How many requests come, over both from their beginnings."),
 )  # fmt: skip
 COLUMNS = {"ks_gaps": "KS of gaps", "cv": "CV", "ks_prompt": "KS of prompts", "ks_output": "KS of outputs",
-           "rank_correlation": "Rank correlation", "hit_rate": "Blocks found again",
-           "hit_rate_heldout": "of the held-out half"}  # fmt: skip
+           "rank_correlation": "Rank correlation", "hit_rate": "Blocks found again, share",
+           "hit_rate_heldout": "In the held-out half"}  # fmt: skip
 
 
 @require_http_methods(["GET", "POST"])

@@ -103,7 +103,12 @@ def test_sessions_are_shown_and_handed_on_everywhere(project, owner, owner_clien
     model = SyntheticModel(Poisson(rate_per_s=5), SHORT, CHAT)
     row = services.create_traffic(project, owner, "talks", generate(model, requests=2_000, seed=1))
     page = owner_client.get(url(row)).content.decode()
-    for words in ("Sessions", "Sessions with growing prompts", "Blocks found again", "sessions=growing"):
+    for words in (
+        "Sessions",
+        "Sessions with growing prompts",
+        "Blocks found again, share",
+        "sessions=growing",
+    ):
         assert words in page
     check(owner_client.get(f"{url(row, 'fit_figure', 'prompts')}?sessions=growing").json())
     assert owner_client.get(f"{url(row, 'fit_figure', 'prompts')}?sessions=nonsense").status_code == 422
