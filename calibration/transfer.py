@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
 MAX_LABEL = 200
@@ -126,6 +125,8 @@ class TransferTable:
         What to make of few published times, where one line is asked for; a table of all of them is better.
         Raises ValueError for less than two sizes or times that no growing line comes near.
         """
+        from scipy.optimize import nnls  # here: whoever only reads what was fitted loads no scipy
+
         sizes, times = np.asarray(size_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
         if len(sizes) < 2 or len(sizes) != len(times) or not np.all((sizes > 0) & (times > 0)):
             raise ValueError("a line needs two sizes or more, each with a time above 0")

@@ -9,7 +9,7 @@ from accounts.access import OwnedQuerySet
 from calibration.filters import ChipGroup, chip_group, clean
 from calibration.jobs import Job, JobQuerySet
 from planner.models import FORMAT_NAMES, Plan, TrafficSet
-from planner.search.words import UNJUDGED
+from planner.unjudged import UNJUDGED
 
 UNKNOWN = Q(sentence__startswith=UNJUDGED)
 STATUSES = {

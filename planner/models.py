@@ -13,7 +13,7 @@ from accounts.access import OwnedQuerySet
 from calibration.jobs import Job, JobQuerySet
 from calibration.models import Calibration
 from planner.review_models import PlanReview as PlanReview
-from planner.search.words import UNJUDGED
+from planner.unjudged import UNJUDGED
 
 FORMAT_NAMES = {
     "azure": "Azure", "mooncake": "Mooncake", "burstgpt": "BurstGPT", "splitwise": "Splitwise", "vidur": "Vidur",

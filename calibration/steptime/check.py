@@ -24,7 +24,6 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from calibration.steptime.law import Tokens
 from calibration.steptime.scalar import CHECK_SIZE, SURFACE_CONTEXTS, SURFACE_ROWS, SURFACE_SIZE
@@ -126,6 +125,8 @@ def fit_check(
 
 def _not_negative(rows: Floats, wanted: Floats) -> Floats:
     """Least squares with no negative coefficient; of many rows, by their triangular factor (the same problem)."""
+    from scipy.optimize import nnls  # here: whoever only reads what was fitted loads no scipy
+
     if len(rows) > 2 * rows.shape[1]:
         triangle = cast("Floats", np.linalg.qr(np.column_stack([rows, wanted]), mode="r"))
         rows, wanted = triangle[:, :-1], triangle[:, -1]

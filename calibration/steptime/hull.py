@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import ConvexHull
 
 from calibration.steptime.shapes import StepFeatures
 
@@ -87,6 +86,8 @@ def _facets(points: Floats) -> Floats:
 
     A direction they do not span is bounded by two planes at their extent.
     """
+    from scipy.spatial import ConvexHull  # here: whoever only reads what was fitted loads no scipy
+
     centre = points.mean(axis=0)
     # Largest extent first; of the 3 x 3 covariance, so that thousands of points cost nothing.
     variances, columns = np.linalg.eigh((points - centre).T @ (points - centre) / len(points))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from calibration.steptime import scalar
 from calibration.steptime.check import TOLERANCE, CheckModel, averaged
@@ -73,6 +72,8 @@ class StepTimeModel:
 
     def interval_s(self, features: StepFeatures, level: float = 0.9) -> tuple[Floats, Floats]:
         """Prediction interval [s] for the median of a step's repeats, at `level` in (0, 1)."""
+        from scipy.special import stdtrit  # here: whoever only reads what was fitted loads no scipy
+
         if not 0.0 < level < 1.0:
             raise ValueError(f"a level lies between 0 and 1, {level} does not")
         arrays = self.arrays()

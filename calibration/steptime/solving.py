@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from calibration.steptime.check import CheckModel, Detail, averaged, details_for, fit_check, token_knots
 from calibration.steptime.law import INDEX, PARAMETERS, Tokens, seconds_and_slopes
@@ -82,6 +81,8 @@ def solve(
     data: Data, tokens: Tokens, start: Floats, centre: Floats, evaluations: int = 60
 ) -> tuple[Floats, float]:
     """The parameters of least loss from `start`, and that loss. `centre`: the prior's, in parameters."""
+    from scipy.optimize import least_squares  # here: whoever only reads what was fitted loads no scipy
+
     free = np.ones(len(PARAMETERS), dtype=bool)
     free[INDEX["h"]] = tokens.tile > 0
     log_centre, log_start = np.log(centre), np.log(start)

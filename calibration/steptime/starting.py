@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from calibration.steptime.law import PARAMETERS
 from calibration.steptime.shapes import StepFeatures
@@ -24,6 +23,8 @@ _SPLITS = ((0.3, 1.0), (0.1, 3.0), (0.6, 1.5), (0.3, 0.6))
 
 def starting_points(features: StepFeatures, seconds: Floats) -> list[Floats]:
     """Four parameter vectors (order of law.PARAMETERS) to start from; the first centres the prior."""
+    from scipy.optimize import nnls  # here: whoever only reads what was fitted loads no scipy
+
     f = features
     chunk = f.has_chunk.astype(np.float64)
     decode = 1.0 - chunk

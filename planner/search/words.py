@@ -15,6 +15,7 @@ from planner.search.result import Excluded, Finalist, Prediction
 from planner.search.seconds import seconds_text, three_digits
 from planner.simulation.cluster.deployment import LEAST_TOKENS, PREFIX_AWARE, ROUND_ROBIN
 from planner.simulation.saturation import LEAST_REQUESTS
+from planner.unjudged import UNJUDGED
 
 ROUTED = {
     ROUND_ROBIN: "requests are dealt to replicas in turn",
@@ -22,8 +23,6 @@ ROUTED = {
     PREFIX_AWARE: "requests go where most of their prompt is cached and least is outstanding",
 }
 STOPPED = "The search was stopped: this is the best of what had been tried."
-#: How the sentence starts of a plan whose closest candidate left the measured region: nothing is known to fail.
-UNJUDGED = "Nothing can be recommended"
 SEARCHING = (
     "Not everything has been tried: this is the best of what was, and nothing says yet how sure it is."
 )

@@ -17,7 +17,7 @@ from django.utils import timezone
 from calibration.models import Calibration
 from planner import work
 from planner.models import Plan
-from planner.search.words import UNJUDGED
+from planner.unjudged import UNJUDGED
 
 pytestmark = pytest.mark.django_db
 NASTY = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'

@@ -130,7 +130,7 @@ class ReferenceReplica:
 
     @property
     def lag(self) -> int:
-        return self.of.knobs.profile.lag
+        return self.engine.profile.lag
 
     def enter(self, leg: Leg, now: float, entry: int, *, remote: bool) -> None:
         """A request joins the queue; a sleeping replica wakes."""

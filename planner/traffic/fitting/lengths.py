@@ -4,7 +4,6 @@ the lengths themselves; each with the rank correlation of prompt and output."""
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
 
 from planner.traffic.dependence import rank_correlation
 from planner.traffic.generating.lengths import EmpiricalLengths, Lengths, LogNormalLengths, MixtureLengths
@@ -51,6 +50,8 @@ def _lognormal(tokens: Integers) -> Lognormal:
 
 
 def _distance(ordered: Floats, law: tuple[float, float]) -> float:
+    from scipy.special import ndtr  # here: whoever only reads what was fitted loads no scipy
+
     centre, sigma = law
     share = np.arange(1, len(ordered) + 1) / len(ordered)
     # Ties count once, at their last place.
