@@ -306,31 +306,24 @@ CELERY_TASK_ROUTES = {
 }
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
+# How often lost jobs, schedules, plans and notifications are looked for, in seconds. What waited in the queue longer
+# than nine seconds has been overtaken.
+SWEEP_EVERY_S = env_int("SWEEP_EVERY_S", 10)
+if SWEEP_EVERY_S < 1:
+    raise ImproperlyConfigured("SWEEP_EVERY_S must be 1 or more seconds")
+_SWEEPS = {
+    "sweep-jobs": "calibration.tasks.sweep_calibrations",
+    "sweep-schedules": "calibration.tasks.sweep_schedules",
+    "sweep-notifications": "calibration.tasks.sweep_notifications",
+    "sweep-imports": "planner.tasks.sweep_imports",
+    "sweep-traffic": "planner.tasks.sweep_traffic",
+    "sweep-plans": "planner.tasks.sweep_plans",
+    "sweep-reviews": "planner.tasks.sweep_reviews",
+    "sweep-verifications": "planner.tasks.sweep_verifications",
+}
 CELERY_BEAT_SCHEDULE = {
-    "sweep-jobs": {
-        "task": "calibration.tasks.sweep_calibrations",
-        "schedule": 10.0,
-        "options": {"expires": 9},
-    },
-    "sweep-schedules": {
-        "task": "calibration.tasks.sweep_schedules",
-        "schedule": 10.0,
-        "options": {"expires": 9},
-    },
-    "sweep-notifications": {
-        "task": "calibration.tasks.sweep_notifications",
-        "schedule": 10.0,
-        "options": {"expires": 9},
-    },
-    "sweep-imports": {"task": "planner.tasks.sweep_imports", "schedule": 10.0, "options": {"expires": 9}},
-    "sweep-traffic": {"task": "planner.tasks.sweep_traffic", "schedule": 10.0, "options": {"expires": 9}},
-    "sweep-plans": {"task": "planner.tasks.sweep_plans", "schedule": 10.0, "options": {"expires": 9}},
-    "sweep-reviews": {"task": "planner.tasks.sweep_reviews", "schedule": 10.0, "options": {"expires": 9}},
-    "sweep-verifications": {
-        "task": "planner.tasks.sweep_verifications",
-        "schedule": 10.0,
-        "options": {"expires": 9},
-    },
+    name: {"task": task, "schedule": float(SWEEP_EVERY_S), "options": {"expires": 9}}
+    for name, task in _SWEEPS.items()
 }
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL

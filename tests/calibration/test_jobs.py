@@ -136,3 +136,13 @@ def test_nul_bytes_in_a_log_or_an_error_do_not_break_the_row(job):
     jobs.run(Calibration, str(job.pk), work)
     row = Calibration.objects.get(pk=job.pk)
     assert "\x00" not in row.log + row.error + row.traceback
+
+
+def test_a_lost_job_is_marked_within_a_minute(settings):
+    """As often as it is looked for where nobody says otherwise: tests/jobs/test_recovery.py sees it happen, but does
+    not wait so long between two looks."""
+    sweeps = settings.CELERY_BEAT_SCHEDULE
+    assert {entry["schedule"] for entry in sweeps.values()} == {settings.SWEEP_EVERY_S} == {10}
+    assert "calibration.tasks.sweep_calibrations" in {entry["task"] for entry in sweeps.values()}
+    assert 3 * jobs.HEARTBEAT_S < jobs.STALE_AFTER_S, "one late stamp is no death"
+    assert jobs.STALE_AFTER_S + settings.SWEEP_EVERY_S <= 45

@@ -21,7 +21,7 @@ import redis
 import yaml
 
 from config import tree
-from tests.ops.services import free_port, listens, postgres_database, wait_for
+from tests.ops.services import PATIENCE_S, free_port, listens, postgres_database, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD")
@@ -95,7 +95,8 @@ import json
 from config import settings
 print(json.dumps([settings.TIME_ZONE, settings.LOG_LEVEL, settings.MEASURE_SURROUNDINGS, settings.RATE_LIMITS_ENABLED,
     settings.SECURE_SSL_REDIRECT, settings.SECURE_HSTS_SECONDS, settings.MAX_UPLOAD_BYTES, settings.EMAIL_PORT,
-    settings.CALIBRATION_FRESH_DAYS, settings.PLAN_HELPERS, settings.PLAN_THREADS, settings.DEFAULT_FROM_EMAIL]))
+    settings.CALIBRATION_FRESH_DAYS, settings.PLAN_HELPERS, settings.PLAN_THREADS, settings.SWEEP_EVERY_S,
+    settings.DEFAULT_FROM_EMAIL]))
 """
 
     def loaded(environment: dict[str, str], folder: str) -> str:
@@ -227,27 +228,29 @@ def test_every_service_runs_as_written(services, tmp_path):
             assert words[:2] == ["CMD", "python"]
             assert processes[name].poll() is None, f"{name} ended:\n{log(name)[-2000:]}"
             check = subprocess.run(
-                [sys.executable, *words[2:]], cwd=ROOT, env=environment(name), capture_output=True, timeout=60
+                [sys.executable, *words[2:]],
+                cwd=ROOT,
+                env=environment(name),
+                capture_output=True,
+                timeout=PATIENCE_S,
             )
             return check.returncode == 0
 
         start("redis")
-        wait_for(lambda: listens(redis_port), what="redis")
+        wait_for(lambda: listens(redis_port), "redis")
         with pytest.raises(redis.AuthenticationError), redis.Redis(port=redis_port) as nobody:
             nobody.ping()
         start("migrate")
-        assert processes["migrate"].wait(timeout=60) == 0, log("migrate")
+        assert processes["migrate"].wait(timeout=PATIENCE_S) == 0, log("migrate")
         for name in ("web", "default", "device", "beat"):
             start(name)
         for name in ("web", "default", "device", "beat"):
-            wait_for(lambda name=name: healthy(name), 60, lambda name=name: f"{name}:\n{log(name)[-2000:]}")
+            wait_for(lambda name=name: healthy(name), lambda name=name: f"{name}:\n{log(name)[-2000:]}")
         wait_for(
             lambda: "sweep_plans" in log("default") and "succeeded" in log("default"),
-            30,
             lambda: log("beat")[-2000:],
         )
         wait_for(
             lambda: "announce_devices" in log("device") and "succeeded" in log("device"),
-            60,
             lambda: log("device")[-2000:],
         )
