@@ -14,7 +14,7 @@ ARGS ?=
 # Processes that tests are dealt to, file by file: a number, or auto for one per core. The job tests take the database
 # and the broker they are given for themselves, so with those it is one.
 WORKERS ?= $(if $(DATABASE_URL)$(REDIS_URL),0,auto)
-# In the order of tests/conftest.py.
+# In the order of tests/dealing.py.
 DEAL := --dist loadfile --no-loadscope-reorder
 # The maths libraries of a planner process run one thread: Celery and the kernel's own threads share the cores.
 export OMP_NUM_THREADS ?= 1
@@ -47,6 +47,9 @@ demo: install ## measure a small model here, plan for a built-in traffic, serve 
 
 run: install ## web server, workers and beat in one process tree
 	@$(PY) manage.py serve $(ARGS)
+
+# Tests start some 150 processes: each compiles Ridgeline's sources anew where none may be kept.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: install-dev ## the whole suite (DATABASE_URL and REDIS_URL, when set, are used)
 	@$(PY) -m planner.simulation.ready & # compiles the simulator once, beside the tests that need no simulator

@@ -17,10 +17,12 @@ from accounts.models import ApiToken, Membership, Project
 from calibration.architecture import PRESETS
 from calibration.models import Calibration
 from planner.models import Plan, TrafficSet, Verification
+from tests.dealing import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from calibration.steptime import StepSample
 
+__all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
 User = get_user_model()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -28,20 +30,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Files that wait for processes of their own come first: they take minutes with few tests, and whoever of the
-    # test processes took them last would keep the others waiting at the end.
-    waiting = {item.path for item in items if "worker" in item.keywords}
-    items.sort(key=lambda item: item.path not in waiting)
-    if config.getoption("--run-slow"):
-        return
-    skip = pytest.mark.skip(reason="slow: make test-all runs it")
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")

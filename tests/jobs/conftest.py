@@ -31,15 +31,15 @@ LONGER = REQUEST | {"config": TINY | {"hidden_size": 256, "intermediate_size": 1
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("jobs")) as installation:
+    """Sweeps more often than usual: what they find is tested, not how long they pause."""
+    with running(tmp_path_factory.mktemp("jobs"), SWEEP_EVERY_S="3") as installation:
         yield installation
 
 
 @pytest.fixture
 def device(stack: Stack) -> Stack:
     """With the device worker up."""
-    if "device" not in stack.processes:
-        stack.start("device")
+    stack.start_missing("device")
     return stack
 
 
@@ -53,9 +53,7 @@ def no_device(stack: Stack) -> Stack:
 @pytest.fixture
 def beating(device: Stack) -> Stack:
     """With everything up that sweeps: beat and the default worker."""
-    for name in ("default", "beat"):
-        if name not in device.processes:
-            device.start(name)
+    device.start_missing("default", "beat")
     return device
 
 
@@ -68,31 +66,34 @@ class Killed:
     at_s: float
 
 
-def _caught_at_work(stack: Stack) -> tuple[str, int]:
-    pk = stack.call("start", **LONGER)
-    row = stack.wait_for_status(pk, "running")
-    while len(row["ordinals"]) < 3:
-        row = stack.call("row", pk=pk)
-        assert row["status"] == "running", row
-    return pk, len(row["ordinals"])
+def caught_at_work(stack: Stack, request: dict[str, Any]) -> tuple[str, int]:
+    """A job that is at work and has stored three samples or more, and their number. One that ended before anybody
+    looked is followed by another."""
+    for _ in range(5):
+        pk = stack.call("start", **request)
+        row = stack.wait_for_status(pk, "running", "done")
+        while row["status"] == "running" and len(row["ordinals"]) < 3:
+            row = stack.call("row", pk=pk)
+        if row["status"] == "running":
+            return pk, len(row["ordinals"])
+        assert row["status"] == "done", row
+    pytest.fail(f"never seen at work: {row}")
 
 
 @pytest.fixture(scope="session")
 def killed(stack: Stack) -> tuple[Killed, Killed]:
     """Two jobs killed with kill -9: one by its pool child's death, which the worker survives, and one by its
     worker's, whose child must not work on. The other tests run while nobody answers for them."""
-    for name in ("default", "beat", "device"):
-        if name not in stack.processes:
-            stack.start(name)
-    pk, samples = _caught_at_work(stack)
+    stack.start_missing("default", "beat", "device")
+    pk, samples = caught_at_work(stack, LONGER)
     [child] = stack.children("device")
     os.kill(child, signal.SIGKILL)
     first = Killed(pk, samples, time.time())
-    pk, samples = _caught_at_work(stack)
+    pk, samples = caught_at_work(stack, REQUEST)  # the short one: it is run again
     [child] = stack.children("device")
     worker = stack.processes.pop("device")
     worker.kill()
     worker.wait()
     second = Killed(pk, samples, time.time())
-    wait_for(lambda: not Path(f"/proc/{child}").exists(), 10, "the killed worker's child to end")
+    wait_for(lambda: not Path(f"/proc/{child}").exists(), "the killed worker's child to end")
     return first, second

@@ -22,7 +22,7 @@ import pytest
 import redis
 
 from config import tree, warden
-from tests.ops.services import postgres_database, wait_for
+from tests.ops.services import PATIENCE_S, postgres_database, wait_for
 
 NOBODY = {"REDIS_URL": "redis://127.0.0.1:9/0"}  # a port where nothing listens
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,27 +40,42 @@ class Stack:
 
     def manage(self, *words: str) -> None:
         subprocess.run(
-            [sys.executable, "manage.py", *words], cwd=ROOT, env=self._environment, check=True, timeout=120
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=self._environment,
+            check=True,
+            timeout=PATIENCE_S,
         )
 
-    def start(self, name: str, **changes: str) -> subprocess.Popen[bytes]:
-        """Starts a service of the process tree (web, device, default, beat), its environment changed by `changes`, and
-        waits until it says it is ready."""
+    def start(self, *names: str, **changes: str) -> subprocess.Popen[bytes]:
+        """Starts services of the process tree (web, device, default, beat), all at once, their environment changed by
+        `changes`, and waits until each says it is ready. The last one's process."""
         listen_fd = self._listener.fileno()
-        [service] = [service for service in tree.services(listen_fd) if service.name == name]
-        before = len(self.log(name))
-        with self._log_path(name).open("ab") as log:
-            process = subprocess.Popen(
-                service.argv, cwd=ROOT, env=self._environment | changes, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True, pass_fds=service.pass_fds,
-            )  # fmt: skip
-        self.processes[name] = process
+        services = {service.name: service for service in tree.services(listen_fd)}
+        before = {name: len(self.log(name)) for name in names}
+        for name in names:
+            with self._log_path(name).open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    services[name].argv, cwd=ROOT, env=self._environment | changes, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                    pass_fds=services[name].pass_fds,
+                )  # fmt: skip
+        for name in names:
+            self._await_ready(name, before[name])
+        return self.processes[names[-1]]
+
+    def start_missing(self, *names: str) -> None:
+        """Those of the services that do not run."""
+        if missing := [name for name in names if name not in self.processes]:
+            self.start(*missing)
+
+    def _await_ready(self, name: str, before: int) -> None:
+        process = self.processes[name]
         words = {"beat": "beat: Starting", "web": "Booting worker"}.get(name, "ready.")
         wait_for(
-            lambda: words in self.log(name)[before:] or process.poll() is not None, 60, lambda: self.log(name)
+            lambda: words in self.log(name)[before:] or process.poll() is not None, lambda: self.log(name)
         )
         assert process.poll() is None, self.log(name)
-        return process
 
     def kill(self, name: str) -> None:
         """kill -9, with its pool."""
@@ -113,32 +128,26 @@ class Stack:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
 
-    def wait_for_status(
-        self, pk: str, *statuses: str, timeout_s: float = 60.0, call: str = "row"
-    ) -> dict[str, Any]:
+    def wait_for_status(self, pk: str, *statuses: str, call: str = "row") -> dict[str, Any]:
         row: dict[str, Any] = {}
 
         def reached() -> bool:
             row.update(self.call(call, pk=pk))
             return row["status"] in statuses or row["status"] not in ("queued", "running")
 
-        wait_for(reached, timeout_s, lambda: f"{statuses}; the row is {row}\n{self._tails()}")
+        wait_for(reached, lambda: f"{statuses}; the row is {row}\n{self._tails()}")
         assert row["status"] in statuses, row
         return row
 
     def _tails(self) -> str:
         return "\n".join(f"{name}: {self.log(name)[-2000:]}" for name in self.processes)
 
-    def wait_for_plan(self, pk: str, *statuses: str, timeout_s: float = 60.0) -> dict[str, Any]:
-        return self.wait_for_status(pk, *statuses, timeout_s=timeout_s, call="plan_row")
+    def wait_for_plan(self, pk: str, *statuses: str) -> dict[str, Any]:
+        return self.wait_for_status(pk, *statuses, call="plan_row")
 
-    def wait_for_message(self, message: str, timeout_s: float = 60.0) -> None:
+    def wait_for_message(self, message: str) -> None:
         """Until the device worker has dealt with the message."""
-        wait_for(
-            lambda: f"[{message}] succeeded" in self.log("device"),
-            timeout_s,
-            lambda: self.log("device")[-3000:],
-        )
+        wait_for(lambda: f"[{message}] succeeded" in self.log("device"), lambda: self.log("device")[-3000:])
 
     def end(self) -> None:
         self._listener.close()
@@ -154,8 +163,9 @@ class Stack:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Stack]:
-    """A migrated installation without workers; everything it started has ended afterwards."""
+def running(folder: Path, **changes: str) -> Iterator[Stack]:
+    """A migrated installation without workers, its environment changed by `changes`; everything it started has ended
+    afterwards."""
     environment = {
         key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "REDIS_URL")
     }
@@ -163,7 +173,7 @@ def running(folder: Path) -> Iterator[Stack]:
         "RIDGELINE_MODE": "single", "RIDGELINE_DATA_DIR": str(folder / "data"),
         "RIDGELINE_LOCK_DIR": str(folder / "locks"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         "MEASURE_SURROUNDINGS": "0",  # these tests are about jobs
-    }  # fmt: skip
+    } | changes  # fmt: skip
     with ExitStack() as stack:
         if os.environ.get("DATABASE_URL"):
             environment["DATABASE_URL"] = stack.enter_context(postgres_database())

@@ -28,17 +28,16 @@ def ended(stack: Stack, pk: str) -> dict[str, Any]:
         row.update(stack.call("import_row", pk=pk))
         return row["status"] not in ("queued", "running")
 
-    wait_for(reached, 90, lambda: f"{row}\n{stack.log('default')[-2000:]}")
+    wait_for(reached, lambda: f"{row}\n{stack.log('default')[-2000:]}")
     return row
 
 
 def test_an_import_killed_at_work_leaves_the_truth_and_can_be_run_again(stack: Stack, trace: Path) -> None:
-    if "default" not in stack.processes:
-        stack.start("default")
+    stack.start_missing("default")
     before = stack.call("import_row", pk=(pk := stack.call("start_import", path=str(trace))))
     assert before["held"] == [], "a file that is being imported waits for nobody"
     [file] = before["files"]
-    wait_for(lambda: stack.call("import_row", pk=pk)["done"] > 0, 60, lambda: stack.log("default")[-2000:])
+    wait_for(lambda: stack.call("import_row", pk=pk)["done"] > 0, lambda: stack.log("default")[-2000:])
     worker = stack.processes.pop("default")
     children = [int(child) for task in Path(f"/proc/{worker.pid}/task").glob("*/children")
                 for child in task.read_text().split()]  # fmt: skip
@@ -55,7 +54,7 @@ def test_an_import_killed_at_work_leaves_the_truth_and_can_be_run_again(stack: S
     stack.start("default")
     again = ended(stack, stack.call("import_again", pk=pk))
     assert (again["status"], again["requests"]) == ("done", ROWS), again["error"]
-    wait_for(lambda: not stack.call("import_row", pk=pk)["files"], 10, "the file to be deleted")
+    wait_for(lambda: not stack.call("import_row", pk=pk)["files"], "the file to be deleted")
     again = stack.call("import_row", pk=pk)
     assert (again["files"], again["held"], again["traffic"]) == ([], [], before["traffic"] + 1)
     assert again["status"] == "interrupted", "what happened stays on record"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.conftest import LONGER, REQUEST
+from tests.jobs.conftest import LONGER, REQUEST, caught_at_work
 from tests.jobs.stack import Stack
 
 pytestmark = [pytest.mark.worker, pytest.mark.usefixtures("killed")]
@@ -61,11 +61,8 @@ def test_a_job_cancelled_while_queued_never_runs(no_device):
 
 
 def test_a_running_job_is_cancelled_soon_and_keeps_what_it_measured(device):
-    pk = device.call("start", **LONGER)
-    row = device.wait_for_status(pk, "running")
-    while len(row["ordinals"]) < 3 and row["status"] == "running":
-        row = device.call("row", pk=pk)
+    pk, _ = caught_at_work(device, LONGER)
     assert device.call("cancel", pk=pk)
-    row = device.wait_for_status(pk, "cancelled", "done", timeout_s=30)
+    row = device.wait_for_status(pk, "cancelled", "done")
     assert row["status"] == "cancelled" and len(row["ordinals"]) >= 3
     assert not device.call("cancel", pk=pk), "what has ended cannot be cancelled"

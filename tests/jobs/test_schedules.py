@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from tests.jobs.stack import Stack, running
-from tests.ops.services import wait_for
+from tests.ops.services import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.worker
-EVERY_S = 2
+EVERY_S = 1
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def press_run_now(stack: Stack, pk: str, token: str) -> int | None:
         f"{stack.url}/api/v1/schedules/{pk}/run", method="POST", headers={"Authorization": f"Bearer {token}"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status
     except urllib.error.HTTPError as refused:
         return refused.code
@@ -47,15 +47,14 @@ def press_run_now(stack: Stack, pk: str, token: str) -> int | None:
 
 
 def test_beat_worker_and_web_killed_at_any_moment_lose_no_schedule_and_double_no_run(stack):
-    for name in ("default", "beat", "web"):
-        stack.start(name)
+    stack.start("default", "beat", "web")
     pk = stack.call("make_schedule", every_s=EVERY_S)
     token = stack.call("issue_token")
 
     def wait_for_more(count: int) -> list[dict[str, Any]]:
         wanted = len(stack.call("runs_of", pk=pk)) + count
         wait_for(
-            lambda: len(stack.call("runs_of", pk=pk)) >= wanted, 40,
+            lambda: len(stack.call("runs_of", pk=pk)) >= wanted,
             lambda: f"{wanted} runs; {stack.call('runs_of', pk=pk)}\n{stack.log('beat')[-1500:]}",
         )  # fmt: skip
         return stack.call("runs_of", pk=pk)
@@ -76,7 +75,7 @@ def test_beat_worker_and_web_killed_at_any_moment_lose_no_schedule_and_double_no
         stack.start(
             "web"
         )  # the socket outlives it: a request that nobody had taken is answered by the new one
-        answers = [202, pressed.result(timeout=60), press_run_now(stack, pk, token)]
+        answers = [202, pressed.result(timeout=PATIENCE_S), press_run_now(stack, pk, token)]
     answered = answers.count(202)
     assert set(answers) <= {202, None}
     assert answers[-1] == 202 and answered <= stack.call("runs_by_hand", pk=pk) <= len(answers)
@@ -86,8 +85,7 @@ def test_beat_worker_and_web_killed_at_any_moment_lose_no_schedule_and_double_no
         stack.kill(name)
     before = stack.call("runs_of", pk=pk)
     time.sleep(3 * EVERY_S)  # nothing runs: three occasions are missed
-    for name in ("default", "beat", "web"):
-        stack.start(name)
+    stack.start("default", "beat", "web")
     runs = wait_for_more(2)
 
     assert any(run["missed"] >= 2 for run in runs[len(before) :]), "what was missed is run once"

@@ -16,19 +16,26 @@ import psycopg
 import pytest
 from psycopg import sql
 
+#: How long something that must happen is waited for, on a machine that does other things as well. It bounds how long a
+#: failure takes to show, and proves nothing: what must be quick is compared with what came before and after it.
+PATIENCE_S = 180.0
 # Where Debian's packages and most CI images have one; DATABASE_URL comes first.
 POSTGRES_GUESSES = ("postgres://postgres@127.0.0.1:5432/postgres", "postgres:///postgres")
 
 
 def wait_for(
-    condition: Callable[[], object], timeout_s: float = 30.0, what: str | Callable[[], str] = "it"
+    condition: Callable[[], object],
+    what: str | Callable[[], str] = "it",
+    *,
+    timeout_s: float = PATIENCE_S,
+    every_s: float = 0.05,
 ) -> object:
     """The first true value of ``condition``; ``what``, asked only on failure, says what was missed."""
     deadline_s = time.monotonic() + timeout_s
     while not (value := condition()):
         if time.monotonic() > deadline_s:
             pytest.fail(f"waited {timeout_s:.0f} s in vain for {what if isinstance(what, str) else what()}")
-        time.sleep(0.05)
+        time.sleep(every_s)
     return value
 
 
@@ -76,7 +83,7 @@ def redis_server(password: str = "") -> Iterator[str]:
     process.stdin.write(config.encode())
     process.stdin.close()
     try:
-        wait_for(lambda: listens(port), what="redis-server")
+        wait_for(lambda: listens(port), "redis-server")
         yield f"redis://{':' + password + '@' if password else ''}127.0.0.1:{port}/0"
     finally:
         process.kill()

@@ -42,7 +42,7 @@ def test_a_worker_that_plans_compiles_at_its_start_and_leaves_nothing_when_it_is
     cold.start("device")
     assert not compiling(cold.tag), "it plans nothing"
     worker = cold.start("default")
-    wait_for(lambda: compiling(cold.tag), 20, lambda: cold.log("default"))
+    wait_for(lambda: compiling(cold.tag), lambda: cold.log("default"))
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
-    wait_for(lambda: not compiling(cold.tag), 20, "the compiling process to end with its worker")
+    wait_for(lambda: not compiling(cold.tag), "the compiling process to end with its worker")

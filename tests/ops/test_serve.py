@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from config import tree, warden
-from tests.ops.services import free_port, wait_for
+from tests.ops.services import PATIENCE_S, free_port, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.worker
@@ -31,7 +31,7 @@ def refused(data_dir: Path, *words: str, **more: str) -> str:
     """What a ``serve`` that will not start says; its exit status is 2."""
     result = subprocess.run(
         [sys.executable, "manage.py", "serve", *words], cwd=ROOT, env=environment(data_dir, **more),
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert result.returncode == 2, result.stdout + result.stderr
     return result.stderr
@@ -49,14 +49,14 @@ def serving(data_dir: Path, port: int, **more: str) -> Iterator[tuple[subprocess
     try:
         found = wait_for(
             lambda: re.search(r"Ridgeline serves (http://\S+)", out.read_text()) or process.poll() is not None,
-            90, "serve",
+            "serve",
         )  # fmt: skip
         assert isinstance(found, re.Match), out.read_text()
         yield process, found[1]
     finally:
         process.kill()
         process.wait()
-        wait_for(lambda: not of(data_dir), 30, "the tree to end")
+        wait_for(lambda: not of(data_dir), "the tree to end")
 
 
 def of(data_dir: Path) -> list[int]:
@@ -87,7 +87,7 @@ def test_a_tree_from_start_to_end(tmp_path):
         assert "already running" in second and url in second
 
         log = data_dir / "logs" / "default.log"
-        wait_for(lambda: log.exists() and "ready." in log.read_text(), 60, "the default worker")
+        wait_for(lambda: log.exists() and "ready." in log.read_text(), "the default worker")
         [worker, *_] = [
             pid for pid in of(data_dir)
             if b"default@%h" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -95,10 +95,10 @@ def test_a_tree_from_start_to_end(tmp_path):
         leaders = [pid for pid in of(data_dir) if os.getpgid(pid) == pid]
         assert len(leaders) >= 5, "four services and the warden have sessions of their own"
         os.kill(os.getpgid(worker), signal.SIGKILL)
-        wait_for(lambda: log.read_text().count("ready.") == 2, 60, "the default worker to come back")
+        wait_for(lambda: log.read_text().count("ready.") == 2, "the default worker to come back")
 
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
         assert of(data_dir) == []
     assert tree.url_of(data_dir) is None
 
@@ -109,7 +109,7 @@ def test_a_killed_tree_leaves_nothing_and_its_directory_can_be_served_again(tmp_
         process.kill()
         process.wait()
         started_s = time.monotonic()
-        wait_for(lambda: not of(data_dir), 20, "the warden to end the tree")
+        wait_for(lambda: not of(data_dir), "the warden to end the tree")
         assert time.monotonic() - started_s < 20
         assert not tree.answers(url)
     several_people = {
@@ -119,7 +119,7 @@ def test_a_killed_tree_leaves_nothing_and_its_directory_can_be_served_again(tmp_
     with serving(data_dir, free_port(), **several_people) as (_, url):
         assert tree.answers(url)
         out = tmp_path / "serve.out"
-        wait_for(lambda: "TLS=false" in out.read_text(), 10, "what TLS needs")
+        wait_for(lambda: "TLS=false" in out.read_text(), "what TLS needs")
         assert f"a proxy with a certificate before {url}" in out.read_text()
         assert "BEHIND_PROXY=true" in out.read_text()
         assert (tmp_path / "static" / "app.css").exists()

@@ -5,14 +5,13 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from config import warden
 from config.supervisor import Service, Supervisor
+from tests.ops.services import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
@@ -22,14 +21,6 @@ PARENT = (
     " start_new_session=True); print('child', child.pid, flush=True); time.sleep(600)"
 )
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = 20.0) -> object:
-    deadline_s = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.05)
-    return value
 
 
 def running(pid: int) -> bool:
@@ -129,7 +120,7 @@ def test_however_the_supervisor_ends_nothing_is_left(tmp_path, number):
         child = int(log(tmp_path, "parent").split()[1])
         parent = int(Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[1])
         driver.send_signal(number)
-        driver.wait(timeout=20)
+        driver.wait(timeout=PATIENCE_S)
         wait_for(lambda: not running(child) and not running(parent))
     finally:
         driver.kill()
@@ -144,7 +135,7 @@ def test_a_terminal_that_goes_ends_the_tree_though_its_signal_went_elsewhere(tmp
         wait_for(lambda: "child" in log(tmp_path, "parent"))
         child = int(log(tmp_path, "parent").split()[1])
         os.close(master)
-        driver.wait(timeout=20)
+        driver.wait(timeout=PATIENCE_S)
         wait_for(lambda: not running(child))
     finally:
         driver.kill()
