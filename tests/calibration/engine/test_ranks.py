@@ -3,6 +3,7 @@
 Two ranks add the same numbers in another order: float32 logits near 1 agree to about 1e-6; 1e-4 is allowed.
 """
 
+import contextlib
 import importlib.util
 import itertools
 import json
@@ -12,16 +13,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from calibration import measure
+from calibration import measure, pipeline
 from calibration.architecture import PRESETS, Architecture
 from calibration.document import read_document
 from calibration.engine.client import REPOSITORY, EngineClient, EngineError, rank_device
+from calibration.engine.process import FORMULA
 from calibration.engine.sharding import CannotShard, check_shards
 from calibration.engine.shards import Shard
+from calibration.experiment import Envelope
 
 SCRIPT = Path(__file__).with_name("rank_logits.py")
 CLOSE = 1e-4
@@ -153,12 +157,45 @@ def arguments_for(out):
 
 @pytest.mark.slow
 def test_the_command_measures_with_two_ranks_and_says_so(tmp_path, monkeypatch):
+    """Steps, said to take what a formula gives, so that they are published; then the pools and transfers of both."""
     monkeypatch.setenv("RIDGELINE_LOCK_DIR", str(tmp_path / "locks"))
+    monkeypatch.setenv(FORMULA, "1")
     out = tmp_path / "out.json"
-    assert measure.main([*arguments_for(out), "2"]) in (measure.PUBLISHED, measure.REFUSED)
-    environment = read_document(out).environment
-    assert environment["tensor_parallel"] == 2
+    larger = [
+        "--max-batch",
+        "4",
+        "--max-context-tokens",
+        "128",
+        "--max-step-tokens",
+        "32",
+        "--kv-tokens",
+        "2048",
+    ]
+    assert measure.main([*arguments_for(out), "2", *larger]) == measure.PUBLISHED
+    document = read_document(out)
+    environment, facts = document.environment, document.facts
+    assert environment["tensor_parallel"] == document.ranks == facts.kv_capacity.ranks == 2
     assert environment["representative"] is False
+    assert facts.kv_capacity.tokens(32) == 2_048
+    assert [table.ranks for table in facts.transfers] == [2, 2, 2, 2]
+    assert any("TCP" in remark for remark in environment["not_measured"])
+
+
+def test_a_calibration_of_ranks_asks_for_what_is_around_them(monkeypatch):
+    """Without an engine: the ranks that took the steps are those whose pools and transfers are measured."""
+    asked = []
+    done = SimpleNamespace(samples=[], published=True, environment={})
+    monkeypatch.setattr(pipeline, "EngineClient", lambda *a, **options: contextlib.nullcontext())
+    monkeypatch.setattr(pipeline, "calibrate_with", lambda *a, **options: done)
+    monkeypatch.setattr(pipeline, "device_report", lambda *a, **options: {})
+    monkeypatch.setattr(pipeline.dataclasses, "replace", lambda result, **changes: result)
+    monkeypatch.setattr(pipeline, "measure_surroundings", lambda *a, **options: asked.append(options))
+    with pytest.raises(pipeline.Stopped):  # which is what an answer of nothing means
+        pipeline.calibrate(TINY, Envelope(2, 32, 16), kv_tokens=512, tensor_parallel=2, dtype="float32")
+    (options,) = asked
+    assert (options["tensor_parallel"], options["device"], options["kv_tokens"]) == (2, "cpu", 512)
+    pipeline.calibrate(TINY, Envelope(2, 32, 16), kv_tokens=512, tensor_parallel=2, surroundings=False)
+    assert len(asked) == 1
 
 
 def test_the_command_refuses_what_does_not_divide_and_gpus_that_are_not_there(tmp_path, capsys):
@@ -171,7 +208,7 @@ def test_the_command_refuses_what_does_not_divide_and_gpus_that_are_not_there(tm
 
 
 def test_memory_is_asked_for_by_rank():
-    from calibration.experiment import Envelope, check_fits
+    from calibration.experiment import check_fits
 
     model, envelope = PRESETS["llama-3.1-70b"], Envelope(16, 4_096, 2_048)
     free_bytes = 80 << 30
