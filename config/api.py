@@ -9,8 +9,9 @@ Who is asking:
   through the browser of somebody who is signed in (in single-user mode: who merely has Ridgeline running).
   ``curl`` has no such cookie: give it a token.
 
-Bodies are JSON (RFC 8259: no NaN, no Infinity) or multipart; a field that nobody knows is refused in both. Text with
-NUL or lone surrogates and integers beyond 64 bits are refused here, once, because no database column takes them.
+Bodies are JSON (RFC 8259: no NaN, no Infinity) or multipart; a field that nobody knows is refused in both, and so is
+a query parameter where an operation takes some. Text with NUL or lone surrogates and integers beyond 64 bits are
+refused here, once, because no database column takes them.
 """
 
 from __future__ import annotations
@@ -112,29 +113,38 @@ class StrictParser(Parser):
     ) -> Any:
         if data is request.FILES and request.content_type != "multipart/form-data":
             raise ApiError(415, "Send multipart/form-data.")
-        if data is request.POST or data is request.FILES:
-            _refuse_unknown(request)
+        if data is request.GET:
+            _refuse_unknown(request.GET, _query_names(request))
+        elif data is request.POST or data is request.FILES:
+            _refuse_unknown((*request.POST, *request.FILES), _form_names(request))
         _refuse_unstorable((key, value) for key, values in data.lists() for value in values)
         return super().parse_querydict(data, list_fields, request)
 
 
-def _refuse_unknown(request: HttpRequest) -> None:
-    """Fields of a form that the operation's schema does not name: they would change nothing, as in JSON."""
-    route = request.resolver_match.route if request.resolver_match else ""
-    known = _form_schema(api.get_openapi_schema(), re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", f"/{route}"))[
-        "properties"
-    ]
-    unknown = [name for name in (*request.POST, *request.FILES) if name not in known]
+def _refuse_unknown(sent: Iterable[str], known: Iterable[str]) -> None:
+    """What the operation's schema does not name would change nothing, as in JSON: a filter that is misspelt is none."""
+    unknown = [name for name in sent if name not in known]
     if unknown:
         _refuse_unstorable((name, name) for name in unknown)
         message = f"There is no such field; known are {', '.join(known)}."
         raise ApiError(422, "The request is not valid.", [(name[:100], message) for name in unknown[:10]])
 
 
-def _form_schema(schema: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Of the multipart body that the operation at `path` takes."""
-    body = schema["paths"][path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
-    return cast("dict[str, Any]", body)
+def _operation(request: HttpRequest) -> Mapping[str, Any]:
+    """Of the OpenAPI schema, the one that the request is for."""
+    route = request.resolver_match.route if request.resolver_match else ""
+    path = api.get_openapi_schema()["paths"][re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", f"/{route}")]
+    method = "get" if request.method == "HEAD" else (request.method or "get").lower()
+    return cast("Mapping[str, Any]", path[method])
+
+
+def _query_names(request: HttpRequest) -> list[str]:
+    return [one["name"] for one in _operation(request)["parameters"] if one["in"] == "query"]
+
+
+def _form_names(request: HttpRequest) -> list[str]:
+    body = _operation(request)["requestBody"]["content"]["multipart/form-data"]["schema"]
+    return list(body["properties"])
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

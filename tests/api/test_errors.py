@@ -160,6 +160,14 @@ def test_an_unknown_address_is_404(api, url):
     assert problem(api.get(url))[0] == 404
 
 
+@pytest.mark.parametrize("listed", ["plans", "calibrations", "traffic", "schedules"])
+def test_a_query_parameter_that_nobody_knows_is_422(api, listed):
+    status, errors = problem(api.get(f"/api/v1/{listed}?limt=3&status="))
+    assert status == 422
+    assert "known are limit, offset" in errors["limt"]
+    assert api.head(f"/api/v1/{listed}?limit=3").status_code in (200, 405)
+
+
 def test_another_method_is_405_and_says_which_are_allowed(api):
     answer = api.put("/api/v1/calibrations", "{}", content_type="application/json")
     assert problem(answer)[0] == 405
