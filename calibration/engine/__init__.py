@@ -14,6 +14,7 @@
   interface.py  what an experiment needs of an engine    runner.py   the engine in this process
   clock.py      seconds on a CPU thread or a GPU stream
   process.py    the engine behind a socket, in a process of its own   rank_process.py  that process from outside
+  parent.py     what ends a process whose parent has been killed
   client.py     starts one, or one for each rank, and talks to them    ranks.py, sharding.py  tensor parallelism
   device_lock.py  one job per device     memory.py, cpu.py, devices.py  what is there to measure on
 A web process may import batch, client, cpu, device_lock, interface, memory, rank_process, sharding and wire; the

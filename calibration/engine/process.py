@@ -22,19 +22,17 @@ import random
 import signal
 import socket
 import sys
-import threading
-import time
 from typing import Any
 
 from calibration.architecture import Architecture
 from calibration.engine import wire
 from calibration.engine.interface import ChunkTuple
+from calibration.engine.parent import end_with
 from calibration.engine.ranks import agreed_dtype, join, leave
 from calibration.engine.runner import EngineSpec, TorchRunner
 from calibration.engine.serving import OPERATIONS as SERVING
 from calibration.engine.serving import Serving
 
-PARENT_CHECK_S = 1.0
 #: For tests of the drift check only: a device that slowed down by this factor. The record says so.
 STRETCH = "RIDGELINE_TEST_STRETCH_STEPS"
 #: For tests of what follows from step times only: steps run, and are said to have taken what a formula gives with 1 %
@@ -131,20 +129,13 @@ def _spec(request: dict[str, Any], architecture: Architecture) -> EngineSpec:
     )
 
 
-def _leave_with(parent: int) -> None:
-    """Ends this process once its parent is another one than who started it."""
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_S)
-    os._exit(1)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Ridgeline's engine process (started by its client)")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; our parent decides
-    threading.Thread(target=_leave_with, args=(options.parent,), daemon=True).start()
+    end_with(options.parent)
     with socket.socket(fileno=options.socket_fd) as connection:
         serve(connection)
     leave()

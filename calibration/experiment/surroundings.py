@@ -134,7 +134,7 @@ def _started(request: dict[str, Any]) -> Iterator[_Asked]:
     if request["ranks"] > 1:
         environment |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(repository), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "calibration.experiment.surroundings_process"]
+    command = [sys.executable, "-m", "calibration.experiment.surroundings_process", str(os.getpid())]
     with (
         tempfile.TemporaryFile() as told,
         tempfile.TemporaryFile() as out,

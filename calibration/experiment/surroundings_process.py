@@ -1,4 +1,5 @@
-"""`python -m calibration.experiment.surroundings_process`: what is around the steps, measured in a process of its own.
+"""`python -m calibration.experiment.surroundings_process PARENT`: what is around the steps, measured in a process of
+its own that ends with its parent.
 
 Reads one JSON object from standard input and writes one on the last line of standard output (surroundings.py has
 both). First the memory of the largest steps of each token budget, budgets growing, so that a peak is that budget's;
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from calibration.architecture import Architecture
+from calibration.engine.parent import end_with
 from calibration.engine.ranks import agreed_dtype, join, leave
 from calibration.engine.runner import EngineSpec, TorchRunner
 from calibration.experiment.envelope import Envelope
@@ -132,7 +134,8 @@ def _refused(ranks: int, *, gpu: bool) -> list[str]:
     return found
 
 
-def main() -> None:
+def main(parent: int) -> None:
+    end_with(parent)
     try:
         sys.stdout.write(json.dumps(measured(json.load(sys.stdin))) + "\n")
     except Exception as error:
@@ -143,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

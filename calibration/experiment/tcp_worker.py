@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from calibration.engine.parent import end_with
 from calibration.experiment.transfer_paths import ONE_HOST, REPEATS, PathTimes
 
 WAIT_S = 120
@@ -30,7 +31,7 @@ def measure_tcp(sizes: Sequence[int]) -> PathTimes:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     command = [sys.executable, "-m", "calibration.experiment.tcp_worker", "--port", str(port)]
-    command += ["--sizes", ",".join(map(str, sizes))]
+    command += ["--sizes", ",".join(map(str, sizes)), "--parent", str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:  # noqa: S603
         try:
             _join("127.0.0.1", port, rank=0)
@@ -74,7 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--sizes", required=True, help="bytes, separated by commas")
+    parser.add_argument("--parent", type=int, help="process to end with")
     options = parser.parse_args(arguments)
+    if options.parent is not None:
+        end_with(options.parent)
     _join(options.host, options.port, rank=1)
     for size in options.sizes.split(","):
         _receive(int(size))

@@ -14,12 +14,12 @@ import fcntl
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from calibration.engine.parent import end_with
 from planner.simulation import kernel
 from planner.simulation.kernel import cluster
 from planner.simulation.kernel.compiled import cache_folder, kernel_version
@@ -31,7 +31,6 @@ APART: Final[Knobs] = PolicyKnobs(1, 1, 1, policy="fair-share")
 PREFILL_FIRST: Final[Knobs] = SglangKnobs(1, 1, 100)
 VLLM, ALL = "vllm", "all"
 PARENT: Final = "RIDGELINE_WARM_UP_PARENT"
-WATCH_S: Final = 0.5
 ASK_S: Final = 0.25
 
 
@@ -89,7 +88,7 @@ def _stamp(stage: str) -> Path | None:
 
 def main() -> None:
     if PARENT in os.environ:
-        threading.Thread(target=_end_with, args=(int(os.environ[PARENT]),), daemon=True).start()
+        end_with(int(os.environ[PARENT]))
     for stage, work in ((VLLM, compile_for_vllm), (ALL, compile_for_others)):
         _once(_stamp(stage), work)
 
@@ -103,13 +102,6 @@ def _once(stamp: Path | None, work: Callable[[], None]) -> None:
         if not stamp.exists():
             work()
             stamp.touch()
-
-
-def _end_with(parent: int) -> None:
-    """Whoever started this may be killed without a word."""
-    while os.getppid() == parent:
-        time.sleep(WATCH_S)
-    os._exit(1)
 
 
 if __name__ == "__main__":
