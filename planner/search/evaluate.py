@@ -35,6 +35,7 @@ from planner.search.runs import (
 )
 from planner.search.values import attained_share, value_of
 from planner.simulation.cluster.deployment import ROUND_ROBIN
+from planner.simulation.cluster.glance import Watch
 from planner.simulation.kernel.cluster import simulate as simulate_cluster_compiled
 from planner.simulation.knobs import Knobs
 from planner.simulation.merge import merge
@@ -148,8 +149,9 @@ class Evaluation:
         return min(self.margins(objectives))
 
 
-def run(bench: Bench, candidate: Candidate) -> Ran:
-    """The candidate's whole run. Raises Stopped when the caller wants to stop."""
+def run(bench: Bench, candidate: Candidate, watch: Watch | None = None) -> Ran:
+    """The candidate's whole run. Raises Stopped when the caller wants to stop, and what `watch` raises, which is shown
+    a run of two pools now and then."""
     if candidate.pools is None:
         there = bench.of_kind(candidate.kind)
         if candidate.router != ROUND_ROBIN and candidate.replicas > 1:
@@ -171,6 +173,7 @@ def run(bench: Bench, candidate: Candidate) -> Ran:
         bench.message_s,
         hit_share=bench.hit_share,
         tell_gaps=bench.tells_gaps,
+        watch=watch,
     )
 
 

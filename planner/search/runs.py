@@ -33,6 +33,7 @@ from planner.simulation.cluster.deployment import (
     Network,
     pool,
 )
+from planner.simulation.cluster.glance import Watch
 from planner.simulation.cluster.outcome import ClusterOutcome, ReplicaUse, idle_share
 from planner.simulation.knobs import Knobs, TrtLlmKnobs
 from planner.simulation.outcome import DECODE, Outcome
@@ -76,6 +77,7 @@ class SimulateCluster(Protocol):
         prefix: Any = None,
         assumed_hit_share: float = 0.0,
         record_steps: bool = False,
+        watch: Watch | None = None,
     ) -> ClusterOutcome: ...
 
 
@@ -146,7 +148,9 @@ def run_replica(
     )
 
 
-def _options(part: Requests, hit_share: float, *, record_steps: bool) -> dict[str, Any]:
+def _options(
+    part: Requests, hit_share: float, *, record_steps: bool, watch: Watch | None = None
+) -> dict[str, Any]:
     """Only what says something: a simulator that is asked for nothing special is called as ever."""
     found: dict[str, Any] = {}
     if part.max_tokens is not None:
@@ -157,6 +161,8 @@ def _options(part: Requests, hit_share: float, *, record_steps: bool) -> dict[st
         found["assumed_hit_share"] = hit_share
     if record_steps:
         found["record_steps"] = True
+    if watch is not None:
+        found["watch"] = watch
     return found
 
 
@@ -211,6 +217,7 @@ def of_two_pools(
     hit_share: float,
     *,
     record_steps: bool,
+    watch: Watch | None = None,
 ) -> ClusterOutcome:
     """Two pools; the decode pool may have to compute prompts too, so both have the whole of their knobs.
 
@@ -233,7 +240,7 @@ def of_two_pools(
             decode_router=pools.router,
             local_prefill_tokens=pools.local_prefill_tokens,
         ),
-        **_options(requests, hit_share, record_steps=record_steps),
+        **_options(requests, hit_share, record_steps=record_steps, watch=watch),
     )
 
 
@@ -249,6 +256,7 @@ def run_cluster(
     *,
     hit_share: float = 0.0,
     tell_gaps: bool = False,
+    watch: Watch | None = None,
 ) -> Ran:
     """As `of_two_pools`, pooled."""
     pools = candidate.pools
@@ -256,7 +264,7 @@ def run_cluster(
         raise ValueError("replicas alike are simulated one by one")
     outcome = of_two_pools(
         simulate, requests, candidate, step_times, host_gap_s, link, bytes_per_token, message_s, hit_share,
-        record_steps=tell_gaps,
+        record_steps=tell_gaps, watch=watch,
     )  # fmt: skip
     served = outcome.requests.served
     parts = outcome.ttft_parts_s()

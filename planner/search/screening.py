@@ -1,105 +1,134 @@
-"""What need not be simulated to its end: bounds that no run can beat, and the trace's beginning.
+"""What need not be simulated to its end: bounds that no run can beat (`floors`), and the trace's beginning.
 
 Both only reject what the whole trace would reject too; what passes is simulated whole.
 
-*Work.* With an objective "the p-th percentile of TTFT (or E2E) at most L", all but (1 - p) of the requests have their
-prompts computed by the last arrival + L. The cheapest such set are the shortest prompts, and a prompt token costs at
-least the least seconds per token of any step that the budget allows. If that is more than the prefilling replicas
-have time for, the candidate fails. The bound is taken with `SLACK` to spare, because the step-time law is a fit.
-
 *The beginning.* A simulation is causal: what happened up to the arrival T of request k does not depend on requests k,
-k + 1, ... So the first k requests are simulated, and those that have missed a limit by T will have missed it in the
-whole trace. Once more of them have than the percentile allows among all N, the candidate fails. For gaps between
-tokens, those that may have come after T are taken off.
+k + 1, ... Those that have missed a limit by T will have missed it in the whole trace. Once more of them have than the
+percentile allows among all N, the candidate fails. So a run is looked at as the first requests come (`LOOKS`), and
+abandoned when that is so; else the same run goes on to its end. Where the gaps of some of the requests are asked for,
+they are known at the end only: then the first requests are simulated by themselves, to their end, and gaps that may
+have come after T are taken off.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.steptime import StepTimeArrays
-from calibration.steptime.scalar import step_seconds
 from planner.search.combinations import Candidate
-from planner.search.engines import budget_of
 from planner.search.evaluate import Bench, Evaluation, run
+from planner.search.floors import Floors, allowed_misses
 from planner.search.objectives import Objective
+from planner.search.requests import Requests
 from planner.search.runs import Ran
-from planner.search.seconds import seconds_text
 from planner.simulation.attainment import values_s as attainment_values_s
+from planner.simulation.cluster.glance import Glance, Told
 from planner.simulation.gaps import RELATIVE_ERROR, bin_middles_s
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-SLACK: Final = 0.1
 BEGINNING: Final = 6  # one of so many requests
+LOOKS: Final = (24, 16, 12, 8, BEGINNING)  # when one of so many requests have come
 LEAST_REQUESTS: Final = 600  # of a trace that is worth cutting
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """least_s float64[B + 1]: least seconds per prompt token in steps of up to so many tokens; prompts float64[N]:
-    their lengths, sorted."""
-
-    least_s: Floats
-    prompts: Floats
-
-    @classmethod
-    def of(cls, bench: Bench, most_tokens: int) -> Floors:
-        return cls(
-            least_seconds_per_token(bench.step_time, most_tokens),
-            np.sort(bench.requests.prompt_tokens).astype(np.float64),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Screen:
-    """What a bench's candidates are held against before they run: bounds, and the trace's beginning (None: short)."""
+    """What a bench's candidates are held against: bounds, and the trace's beginning. `looks`: with how many requests
+    there a run is looked at; `opening`: instead of that, see `beginning`. A short trace has neither."""
 
     floors: tuple[Floors, ...]  # by kind of hardware
-    opening: tuple[Bench, float] | None
+    looks: tuple[int, ...] = ()
+    opening: tuple[Bench, float] | None = None
 
 
 def screen_of(bench: Bench, most_tokens: int) -> Screen:
     """`most_tokens`: the largest budget of a prefilling replica."""
     floors = tuple(Floors.of(bench.of_kind(kind), most_tokens) for kind in bench.fleet.kinds)
-    return Screen(floors, beginning(bench))
+    if bench.requests.count < LEAST_REQUESTS:
+        return Screen(floors)
+    if bench.tells_gaps:
+        return Screen(floors, opening=beginning(bench))
+    return Screen(floors, tuple(bench.requests.count // one_of for one_of in LOOKS))
 
 
-def least_seconds_per_token(model: StepTimeArrays, most_tokens: int) -> Floats:
-    """float64[most_tokens + 1]: the least of seconds / n over steps of n = 1.. prompt tokens; entry 0 is infinite."""
-    each = np.full(most_tokens + 1, np.inf)
-    for n in range(1, most_tokens + 1):
-        seconds, _ = step_seconds(model, float(n), 0.0, 1.0, 0.0, 0.0, 1.0, 1.0)
-        each[n] = seconds / n
-    return np.minimum.accumulate(each)
+class Hopeless(Exception):
+    """A run was abandoned: the objectives are out of reach. peak_running: of the decode pool, up to then."""
+
+    def __init__(self, reason: str, peak_running: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.peak_running = peak_running
 
 
-def too_much_work(bench: Bench, floors: Floors, candidate: Candidate) -> str:
-    """Why the prompts alone are too much for the candidate; "" when they need not be."""
-    if bench.requests.prefix is not None or bench.hit_share or bench.requests.count == 0:
-        return ""
-    pools = candidate.pools
-    replicas = candidate.prefill_replicas if pools else candidate.replicas
-    knobs = pools.prefill if pools else candidate.knobs
-    local = pools.local_prefill_tokens if pools else 0
-    least_s = floors.least_s[min(budget_of(knobs), len(floors.least_s) - 1)] * (1.0 - SLACK)
-    last_s = float(bench.requests.arrival_s[-1])
-    for o in (part for asked in bench.objectives for part in asked.parts()):
-        if o.metric not in ("ttft", "e2e") or bench.requests.group is not None:
-            continue
-        must = math.floor(o.percentile / 100.0 * (bench.requests.count - 1))
-        shortest = floors.prompts[:must]
-        work_s = float(shortest[shortest > local].sum()) * least_s
-        have_s = replicas * (last_s + o.limit_s)
-        if work_s > have_s:
-            who = f"{replicas} prefill replica{'s' if replicas > 1 else ''}" if pools else "they"
-            return f"{o.label}: the prompts take at least {seconds_text(work_s)}, {who} have {seconds_text(have_s)}"
+def watch(bench: Bench, looks: Sequence[int]) -> Callable[[Glance], None]:
+    """Looks at a run as so many requests have come. Raises Hopeless."""
+    left = list(looks)
+
+    def look(glance: Glance) -> None:
+        if not left or glance.arrived < left[0]:
+            return
+        while left and glance.arrived >= left[0]:
+            left.pop(0)
+        reason = missed_by_now(bench, glance)
+        if reason:
+            raise Hopeless(reason, glance.peak_running)
+
+    return look
+
+
+def missed_by_now(bench: Bench, glance: Glance) -> str:
+    """Why what has happened so far settles it that the candidate fails; "" when it does not."""
+    requests = bench.requests
+    so_far: Requests | None = None
+    for o in bench.objectives:
+        allowed = allowed_misses(requests, o)
+        if o.metric == "itl":
+            if requests.group is not None:
+                continue
+            missed = int(glance.gap_counts()[_beyond(o.limit_s)].sum())
+        else:
+            so_far = so_far or requests.first(glance.arrived)
+            group = requests.group_of(o)
+            known = _known_misses(so_far, glance.told(), o)
+            missed = int((known if group is None else known & (so_far.group == group)).sum())
+        if missed > allowed:
+            return _said(o, missed, glance.arrived, allowed)
     return ""
+
+
+def _known_misses(requests: Requests, told: Told, o: Objective) -> Bools:
+    """bool[k]: which of the requests that have come are known to exceed the limit, or one of the limits."""
+    extra_s = 0.0 if requests.extra_s is None else requests.extra_s
+    first_s = told.first_token_s - requests.arrival_s + np.where(told.begun, extra_s, 0.0)
+    done_s = told.done_s - requests.arrival_s + np.where(told.ended, extra_s, 0.0)
+    gaps = requests.output_tokens - 1
+    values_s = {
+        "ttft": first_s,
+        "e2e": done_s,
+        "tpot": np.where(
+            told.ended & (gaps > 0), (told.done_s - told.first_token_s) / np.maximum(gaps, 1), 0.0
+        ),
+        "itl": np.where(told.ended & (gaps > 0), told.max_gap_s, 0.0),
+    }
+    missed = np.zeros(requests.count, dtype=np.bool_)
+    for metric, limit_s in o.limits if o.is_joint else ((o.metric, o.limit_s),):
+        missed |= values_s[metric] > limit_s
+    return missed & told.served
+
+
+def _beyond(limit_s: float) -> Bools:
+    """bool[bins]: of the gaps' histogram, the bins that lie above the limit."""
+    beyond: Bools = bin_middles_s() * (1.0 - 2.0 * RELATIVE_ERROR) > limit_s
+    return beyond
+
+
+def _said(o: Objective, missed: int, count: int, allowed: int) -> str:
+    return f"{o.goal} fails: missed {missed:,} times in the first {count:,} requests, {allowed:,} are allowed in all"
 
 
 def beginning(bench: Bench) -> tuple[Bench, float] | None:
@@ -116,14 +145,10 @@ def fails_early(bench: Bench, opening: tuple[Bench, float], candidate: Candidate
     short, until_s = opening
     ran = run(short, candidate)
     for o in bench.objectives:
-        total = bench.requests.samples(o)
-        allowed = total - math.floor(o.percentile / 100.0 * (total - 1))
+        allowed = allowed_misses(bench.requests, o)
         missed = _missed(ran, o, bench.requests.group_of(o), until_s)
         if missed > allowed:
-            return (
-                f"{o.goal} fails: missed {missed:,} times in the first "
-                f"{short.requests.count:,} requests, {allowed:,} are allowed in all"
-            )
+            return _said(o, missed, short.requests.count, allowed)
     return ""
 
 
@@ -132,7 +157,7 @@ def _missed(ran: Ran, o: Objective, group: int | None, until_s: float) -> int:
     pooled = ran.pooled
     if o.metric == "itl":
         counts = pooled.gap_counts if group is None else ran.gaps_of(group)
-        beyond = bin_middles_s() * (1.0 - 2.0 * RELATIVE_ERROR) > o.limit_s
+        beyond = _beyond(o.limit_s)
         late = pooled.served & ~(pooled.done_s <= until_s) & _of(ran, group)
         return int(counts[beyond].sum()) - int((pooled.output_tokens[late] - 1).sum())
     limits = o.limits if o.is_joint else ((o.metric, o.limit_s),)

@@ -21,8 +21,9 @@ from planner.search.crew import Crew, Evaluated
 from planner.search.engines import budget_of, seqs_of
 from planner.search.evaluate import Bench, Evaluation, evaluation_of, judge, run
 from planner.search.fleet import cost_of
+from planner.search.floors import out_of_reach
 from planner.search.ladder import OnProgress
-from planner.search.screening import Screen, fails_early, too_much_work, unseen
+from planner.search.screening import Hopeless, Screen, fails_early, unseen, watch
 
 BEYOND: Final = 2
 
@@ -137,30 +138,47 @@ def evaluate_pairs(
 ) -> list[Evaluated]:
     """In the order of `pairs`, which differ in the decode pool's sequences only. `screen` None: all run whole."""
     found: dict[Pools, Evaluated] = {}
-    before: Evaluated | None = None
+    before: _Known | None = None
     for pair in sorted(pairs, key=lambda pair: -seqs_of(pair.decode)):
         candidate = Candidate(pair.decode, replicas, pair, prefill)
-        found[pair] = before = _repeated(before, candidate) or _evaluated(bench, candidate, screen)
+        before = _repeated(before, candidate) or _evaluated(bench, candidate, screen)
+        found[pair] = before.answer
     return [found[pair] for pair in pairs]
 
 
-def _repeated(before: Evaluated | None, candidate: Candidate) -> Evaluated | None:
-    """What it did with more seats, where those were never filled."""
-    if before is None or not before.evaluation.complete:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """peak_running: of the decode pool, as far as the run went; None: nothing ran."""
+
+    answer: Evaluated
+    peak_running: int | None = None
+
+
+def _repeated(before: _Known | None, candidate: Candidate) -> _Known | None:
+    """What it did with more seats, where those were never filled; so it did up to where it was abandoned."""
+    if before is None or before.peak_running is None:
         return None
-    decode = before.evaluation.pools[-1]
     seats = seqs_of(candidate.knobs)
-    if decode.peak_running > seats:
+    if before.peak_running > seats:
         return None
-    pools = (*before.evaluation.pools[:-1], replace(decode, seats=seats))
-    return Evaluated(replace(before.evaluation, pools=pools))
+    if before.answer.rejected:
+        return before
+    evaluation = before.answer.evaluation
+    pools = (*evaluation.pools[:-1], replace(evaluation.pools[-1], seats=seats))
+    return replace(before, answer=Evaluated(replace(evaluation, pools=pools)))
 
 
-def _evaluated(bench: Bench, candidate: Candidate, screen: Screen | None) -> Evaluated:
+def _evaluated(bench: Bench, candidate: Candidate, screen: Screen | None) -> _Known:
+    look = None
     if screen is not None:
-        reason = too_much_work(bench, screen.floors[candidate.kinds[0]], candidate)
+        reason = out_of_reach(bench, screen.floors, candidate)
         if not reason and screen.opening is not None:
             reason = fails_early(bench, screen.opening, candidate)
         if reason:
-            return Evaluated(unseen(), reason)
-    return Evaluated(evaluation_of(bench, run(bench, candidate)))
+            return _Known(Evaluated(unseen(), reason))
+        look = watch(bench, screen.looks) if screen.looks else None
+    try:
+        evaluation = evaluation_of(bench, run(bench, candidate, look))
+    except Hopeless as error:
+        return _Known(Evaluated(unseen(), error.reason), error.peak_running)
+    return _Known(Evaluated(evaluation), evaluation.pools[-1].peak_running)

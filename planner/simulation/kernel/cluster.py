@@ -20,19 +20,22 @@ from planner.simulation.cluster.deployment import (
     RequestClass,
     pool,
 )
+from planner.simulation.cluster.glance import Watch
 from planner.simulation.cluster.outcome import ClusterOutcome
 from planner.simulation.cluster.results import finish
 from planner.simulation.cluster.rules import rules_of
 from planner.simulation.cluster.workload import prepare
 from planner.simulation.kernel.cluster_build import build_cluster
 from planner.simulation.kernel.cluster_entries import entry_for
+from planner.simulation.kernel.cluster_glance import Paused
 from planner.simulation.kernel.cluster_results import drain, raw_of
-from planner.simulation.kernel.loop import FINISHED, RECORD_FULL
+from planner.simulation.kernel.loop import FINISHED, PAUSED, RECORD_FULL
 from planner.simulation.kernel.results import Recorder
 from planner.simulation.knobs import Knobs, VllmKnobs
 from planner.simulation.prefix import PrefixBlocks
 
 WITHOUT_PAUSE = 1 << 62
+LEAST_EVENTS, PAUSES = 64, 16  # between two looks at a watched run: a request makes some ten events
 
 
 def simulate(
@@ -55,8 +58,10 @@ def simulate(
     ttft_limit_s: float | None = None,
     record_steps: bool = False,
     bin_s: float = 0.0,
+    watch: Watch | None = None,
 ) -> ClusterOutcome:
-    """Run the requests to their end; parameters and errors as in `cluster.reference.simulate`."""
+    """Run the requests to their end; parameters and errors as in `cluster.reference.simulate`. `watch`: shown the run,
+    of an open loop without losses, now and then."""
     rules = rules_of(
         deployment, concurrency, think_s, queue_limit, losses, warm_up_requests, classes, ttft_limit_s
     )
@@ -74,10 +79,13 @@ def simulate(
     cluster = build_cluster(requests, rules, record=record_steps, bin_s=bin_s)
     recorders = [Recorder() for _ in rules.replicas] if record_steps else []
     advance = entry_for(rules)
+    pause = WITHOUT_PAUSE if watch is None else max(LEAST_EVENTS, len(requests) // PAUSES)
     status = RECORD_FULL
-    while status == RECORD_FULL:
-        status = advance(cluster, WITHOUT_PAUSE)
+    while status in (RECORD_FULL, PAUSED):
+        status = advance(cluster, pause)
         drain(cluster, recorders)
+        if watch is not None and status == PAUSED:
+            watch(Paused(cluster))
     if status != FINISHED:
         raise RuntimeError(
             "the simulation came to a stop with requests left: this is a defect, please report it"

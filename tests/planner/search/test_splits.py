@@ -15,10 +15,11 @@ from planner.search.combinations import Candidate, pool_pairs
 from planner.search.crew import Crew, in_threads
 from planner.search.engines import ENGINES, Engine, violations
 from planner.search.evaluate import Bench, evaluate_candidate, judge
+from planner.search.floors import Floors, too_much_work
 from planner.search.ladder import Climbed
 from planner.search.parts import Hand
 from planner.search.requests import Requests
-from planner.search.screening import Floors, beginning, fails_early, too_much_work
+from planner.search.screening import beginning, fails_early
 from planner.search.space import Bounds
 from planner.search.splits import Splits, search_splits
 from planner.simulation.kernel import simulate

@@ -157,11 +157,17 @@ def test_step_times_go_with_the_pool(
         assert found.values_s["itl:p99"] == out.requests.percentile("itl", 99.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_search_finds_what_trying_everything_finds(
-    seed: int, model: Any, traffic: Callable[..., Traffic], architecture: Architecture
+    seed: int,
+    model: Any,
+    traffic: Callable[..., Traffic],
+    architecture: Architecture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Random hardware, prices, limits and loads: the least cost that meets is found, on any number of threads."""
+    """Random hardware, prices, limits, links and loads: the least cost that meets is found, on any number of threads,
+    and whatever was rejected fails where it is tried."""
+    monkeypatch.setattr("planner.search.screening.LEAST_REQUESTS", 100)
     random = np.random.default_rng(seed)
     some = traffic(
         requests=160, rate_per_s=random.uniform(3, 25), prompt=int(random.integers(100, 700)), seed=seed
@@ -169,6 +175,8 @@ def test_the_search_finds_what_trying_everything_finds(
     second = other(model, random.uniform(0.004, 0.02), random.uniform(5e-5, 3e-4))
     terms = priced(random.choice([1.0, 2.5]), random.choice([1.0, 2.0, 4.0]),
                    second_max_gpus=int(random.choice([1, 2, 9])))  # fmt: skip
+    if seed >= 6:
+        terms = replace(terms, link=Link.entered(float(random.choice([0.1, 1.0, 50.0])), 0.001))
     texts = [f"ttft:p90:{random.uniform(0.05, 0.8):.3f}", f"itl:p95:{random.uniform(0.008, 0.05):.4f}"]
     question = prepare(some, model, 40_000, architecture, parse_objectives(texts), replace(SPACE, max_replicas=3),
                        conditions=terms, second=second, max_model_len=8192, refits=0, device="A")  # fmt: skip
@@ -177,14 +185,21 @@ def test_the_search_finds_what_trying_everything_finds(
     everything = [Candidate(c.knobs, n, kind=c.kind) for c in hand.combinations for n in range(1, 4)]
     everything += [Candidate(p.decode, n, p, k) for p in hand.pairs for n in (2, 3) for k in range(1, n)]
     met = []
+    whole = {}
     for candidate in everything:
         if fleet.allows(candidate):
             evaluation = evaluate_candidate(bench, candidate)
             status, reason = judge(evaluation, bench.objectives)
+            whole[candidate] = status
             if status == "meets":
                 met.append(ranking.Option(candidate, evaluation, status, reason, (), fleet.per_replica))
     results = [search(question, in_threads(hand.do, threads)) for threads in (1, 3)]
     assert results[0].to_dict() == results[1].to_dict()
+    for row in results[0].candidates:
+        for tried in row.tried:
+            there = replace(row.candidate, replicas=tried.replicas, prefill_replicas=tried.prefill_replicas)
+            assert (tried.status == "meets") == (whole[there] == "meets"), tried.reason
+            assert tried.reason or tried.status == "meets"
     choice = results[0].verdict.choice
     assert (choice is not None) == bool(met)
     if choice is not None:
