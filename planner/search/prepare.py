@@ -31,6 +31,7 @@ from planner.search.runs import Simulate, SimulateCluster
 from planner.search.space import DEFAULT_MAX_REPLICAS, Bounds, SearchSpace, default_space
 from planner.simulation.kernel import simulate as simulate_compiled
 from planner.simulation.kernel.cluster import simulate as simulate_cluster_compiled
+from planner.simulation.memory import keep_freed
 from planner.traffic import Traffic
 
 DEFAULT_REFITS: Final = 40
@@ -113,6 +114,7 @@ def prepare(
 ) -> Prepared:
     """Inputs and errors as of `plan`. `schedule`: what is asked of the answer by time of day, for the record. `told`:
     sentences about the step times that the verdict is to repeat."""
+    keep_freed()
     goals = check_objectives(tuple(objectives))
     terms = conditions or Conditions()
     kinds = (Hardware(device, model, capacity_of(kv_tokens), measured_engine), *([second] if second else []))
