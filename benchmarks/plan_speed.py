@@ -91,9 +91,11 @@ def main() -> None:
     print(json.dumps(figures))
 
 
-def add_question(parser: argparse.ArgumentParser) -> None:
+def add_question(parser: argparse.ArgumentParser, *, traffic: bool = True) -> None:
+    """`traffic`: is it read from a file?"""
     parser.add_argument("--steps", required=True)
-    parser.add_argument("--traffic", required=True)
+    if traffic:
+        parser.add_argument("--traffic", required=True)
     parser.add_argument("--model", default="llama-3.1-8b")
     parser.add_argument("--kv-tokens", type=int, default=41_408)
     parser.add_argument("--points", type=int, default=80)

@@ -87,6 +87,7 @@ class Job(models.Model):
     done = models.PositiveIntegerField(default=0)
     total = models.PositiveIntegerField(default=0)
     eta_s = models.FloatField(null=True, blank=True)
+    eta_at_most = models.BooleanField(default=False)
     message = models.CharField(max_length=300, blank=True)
     cancel_requested = models.BooleanField(default=False)
     sent_at = models.DateTimeField(null=True, blank=True)
@@ -187,15 +188,18 @@ class JobRun:
         self._stop = False
         self._thread = threading.get_ident()
 
-    def progress(self, done: int, total: int, message: str, eta_s: float | None = None) -> None:
-        """Written at most four times a second, except the last one."""
+    def progress(
+        self, done: int, total: int, message: str, eta_s: float | None = None, *, at_most: bool = False
+    ) -> None:
+        """Written at most four times a second, except the last one. `eta_s`: what is left, or the most that can be."""
         if self.teller:
-            self.teller.progress(done, total, message, eta_s)
+            self.teller.progress(done, total, message, eta_s, at_most=at_most)
         now = time.monotonic()
         if now - self._written_s < 0.25 and done < total:
             return
         self._written_s = now
         values = {"done": max(0, done), "total": max(0, total), "message": message[:300], "eta_s": eta_s}
+        values["eta_at_most"] = at_most
         patiently(lambda: self.rows.update(heartbeat_at=timezone.now(), **values))
 
     def write_log(self, line: str) -> None:

@@ -31,9 +31,11 @@ class Teller:
     def log(self, line: str) -> None:
         self._write(f"{CLEAR if self._terminal else ''}{line}\n")
 
-    def progress(self, done: int, total: int, message: str, eta_s: float | None = None) -> None:
-        """`done` of `total`; `eta_s`: what is left, where that is known."""
-        left = "" if eta_s is None else f", about {eta_s:.0f} s left"
+    def progress(
+        self, done: int, total: int, message: str, eta_s: float | None = None, *, at_most: bool = False
+    ) -> None:
+        """`done` of `total`; `eta_s`: what is left, or the most that can be, where that is known."""
+        left = "" if eta_s is None else f", {'at most' if at_most else 'about'} {eta_s:.0f} s left"
         line = f"{f'{done}/{total} ' if total > 1 else ''}{message}{left}"
         if self._terminal:
             self._write(CLEAR + line)

@@ -44,9 +44,10 @@ class ProgressLine:
 
 
 def describe(job: Job) -> str:
-    """``45/312 (14 %), about 70 s left: message``."""
+    """``45/312 (14 %), about 70 s left: message``, or ``at most 70 s left``."""
     if job.status == Job.QUEUED:
         return "waiting for a worker"
     count = f"{job.done}/{job.total} ({job.percent} %)" if job.total else "starting"
-    left = f", about {job.eta_s:.0f} s left" if job.eta_s is not None else ""
+    by = "at most" if job.eta_at_most else "about"
+    left = f", {by} {job.eta_s:.0f} s left" if job.eta_s is not None else ""
     return f"{count}{left}: {job.message}" if job.message else f"{count}{left}"

@@ -22,6 +22,7 @@ from planner.search.hardware import Hardware
 from planner.search.inputs import MADE_WITH, answer_sha256, made_with
 from planner.search.parts import Hand
 from planner.search.periods import Asked
+from planner.search.steps import Standing
 from planner.sharing import SharedSearch
 from planner.simulation import ready
 
@@ -113,15 +114,22 @@ def _plan(plan: Plan, run: JobRun, crew: Callable[[Hand], Do], call: Callable[[]
     await_simulator(run, plan)
     call()
     question = prepared(plan, calibration, run.should_stop)
-    pace, at = Pace(), (0, 1)
+    pace, at, said = Pace(), (0, 1), ""
 
     def progress(done: int, total: int, message: str) -> None:
-        nonlocal at
-        at = (done, total)
-        run.progress(done, total, message, pace.left_s(done, total))
+        nonlocal at, said
+        at, said = (done, total), message
+
+    def standing(standing: Standing) -> None:
+        left = pace.left(standing)
+        run.progress(*at, said, left.left_s, at_most=left.at_most)
 
     result = search.search(
-        question, crew(question.hand), on_progress=progress, on_partial=_Partial(plan).tell
+        question,
+        crew(question.hand),
+        on_progress=progress,
+        on_partial=_Partial(plan).tell,
+        on_standing=standing,
     )
     verdict, stored = result.verdict, result.to_dict()
     _store(plan, result=stored, feasible=verdict.feasible, sentence=verdict.sentence)

@@ -33,10 +33,12 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What one candidate did; `rejected`: why it was not simulated to its end, where a bound settled it."""
+    """What one candidate did; `rejected`: why it was not simulated to its end, where a bound settled it. cpu_s: of the
+    part that it is of, told with the part's first candidate."""
 
     evaluation: Evaluation
     rejected: str = ""
+    cpu_s: float = field(default=0.0, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +48,7 @@ class Evaluated:
         """What `to_dict` wrote, also by way of JSON, to the last bit."""
         values = dict(data["evaluation"])
         pools = (PoolUse(**{**pool, "busy_s": tuple(pool["busy_s"])}) for pool in values.pop("pools"))
-        return cls(Evaluation(**values, pools=tuple(pools)), data["rejected"])
+        return cls(Evaluation(**values, pools=tuple(pools)), data["rejected"], data["cpu_s"])
 
 
 Answers = Sequence[Evaluated]

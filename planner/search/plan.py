@@ -12,9 +12,7 @@ Inputs and results are in seconds, tokens and shares of 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from calibration.architecture import Architecture
 from calibration.capacity import KVCapacity
@@ -23,7 +21,7 @@ from planner.search.answer import Answer, Question, answer, answer_so_far
 from planner.search.breaking import loads_tried, relative, what_breaks
 from planner.search.closer import CloserLook
 from planner.search.conditions import Conditions
-from planner.search.crew import ASKED, CHANGE, LOAD, POLICY, Answers, Do, Part, in_threads
+from planner.search.crew import ASKED, CHANGE, LOAD, POLICY, Do, in_threads
 from planner.search.draws import StepTimes, error_band
 from planner.search.evaluate import Bench, Stopped, run
 from planner.search.hardware import Hardware
@@ -39,6 +37,7 @@ from planner.search.runs import Simulate, SimulateCluster
 from planner.search.sensitivity import changes, sensitivities
 from planner.search.space import DEFAULT_MAX_REPLICAS, SearchSpace
 from planner.search.splits import BEYOND, Splits, search_splits
+from planner.search.steps import OnStanding, Steps
 from planner.search.table import candidate_results, with_reasons
 from planner.search.why import why
 from planner.simulation.kernel import simulate as simulate_compiled
@@ -48,9 +47,6 @@ from planner.traffic import Traffic
 
 #: Told what is known so far, as a function that works it out: whoever does not want it need not wait for it.
 OnPartial = Callable[[Callable[[], PlanResult]], None]
-FINALISTS: Final = 3
-#: Simulations of the closer look at the answer, about: loads, changes, policies, numbers of replicas.
-CLOSER: Final = 45
 
 
 def plan(
@@ -122,10 +118,12 @@ def search(
     *,
     on_progress: OnProgress = lambda done, total, message: None,
     on_partial: OnPartial = lambda so_far: None,
+    on_standing: OnStanding = lambda standing: None,
 ) -> PlanResult:
-    """The answer to a prepared question; `do`: who does the simulations."""
-    steps = _Steps.of(prepared, on_progress)
-    question = prepared.question(do)
+    """The answer to a prepared question; `do`: who does the simulations. `on_standing` is told what there is left to
+    do, after `on_progress`."""
+    steps = Steps.of(prepared, on_progress, on_standing)
+    question = prepared.question(steps.watching(do))
     bench, most = question.bench, question.max_replicas
 
     def tell(climbed: Climbed, splits: Splits) -> None:
@@ -137,7 +135,7 @@ def search(
         bench,
         question.crew,
         most,
-        on_progress=lambda done, total, message: steps.tell(done, message),
+        on_progress=steps.climbing,
         on_rung=lambda climbed: tell(climbed, Splits()),
     )
     splits = Splits()
@@ -147,11 +145,10 @@ def search(
             question.crew,
             most,
             most_cost=_most_cost(bench, climbed),
-            on_progress=lambda done, total, message: steps.tell(steps.climbs + done, message),
+            on_progress=steps.splitting,
             on_level=lambda splits: tell(climbed, splits),
         )
     stopped = climbed.stopped or splits.stopped
-    question = prepared.question(steps.counting(do))
     answered = answer(
         question,
         climbed,
@@ -163,7 +160,7 @@ def search(
     if complete and answered.shown is not None and climbed.climbs:
         by_replicas = replica_curve(bench, question.crew, answered.shown, most)
     if complete:
-        steps.tell(steps.total, "")
+        steps.over()
     return _result(prepared, question, climbed, splits, answered, closer, by_replicas, complete=complete)
 
 
@@ -202,46 +199,6 @@ def _most_cost(bench: Bench, climbed: Climbed) -> float | None:
     """What separate pools may cost where replicas alike meet the objectives; None: they do not."""
     least = climbed.least_cost(bench)
     return None if least is None else least + BEYOND * max(bench.fleet.per_replica)
-
-
-@dataclass(slots=True)
-class _Steps:
-    """Progress over the whole plan. Its total is the most that may have to be simulated; what need not be is counted
-    as done, so it never falls."""
-
-    climbs: int
-    splits: int
-    finalists: int
-    report: OnProgress
-    done: int = 0
-
-    @classmethod
-    def of(cls, prepared: Prepared, report: OnProgress) -> _Steps:
-        hand, most = prepared.hand, prepared.max_replicas
-        alone = sum(combination.status == "not tried" for combination in hand.combinations)
-        draws = len(hand.draws) if hand.draws is not None else 0
-        levels = most * (most - 1) // 2
-        return cls(alone * most, len(hand.pairs) * levels, FINALISTS * draws + CLOSER, report)
-
-    @property
-    def total(self) -> int:
-        return self.climbs + self.splits + self.finalists
-
-    def tell(self, done: int, message: str) -> None:
-        self.done = max(self.done, min(done, self.total))
-        self.report(self.done, self.total, message)
-
-    def counting(self, do: Do) -> Do:
-        """`do`, each of whose parts is a step of the closer look at the finalists."""
-        self.done = max(self.done, self.climbs + self.splits)
-        message = "Asking the finalists again with other traffic, step times and links"
-
-        def counted(parts: Sequence[Part]) -> Iterator[Answers | None]:
-            for answers in do(parts):
-                self.tell(min(self.done + 1, self.total - 1), message)
-                yield answers
-
-        return counted
 
 
 def _closer(question: Question, answered: Answer, *, curve: bool) -> tuple[CloserLook, bool]:

@@ -11,7 +11,6 @@ from calibration import jobs
 from calibration.models import Calibration
 from planner import work
 from planner.models import Plan
-from planner.pace import Pace
 from planner.plan_recipes import service_of
 from planner.search import SearchSpace
 from planner.verifications import why_not
@@ -30,14 +29,14 @@ def test_a_first_answer_is_stored_before_the_search_ends(queued, monkeypatch) ->
     seen: list[dict[str, Any]] = []
     really = work.search.search
 
-    def watched(question: Any, do: Any, *, on_progress: Any, on_partial: Any) -> Any:
+    def watched(question: Any, do: Any, *, on_partial: Any, **told_too: Any) -> Any:
         def told(so_far: Any) -> None:
             on_partial(so_far)
             seen.append(
                 Plan.objects.values("status", "result", "feasible", "sentence", "done", "total").get()
             )
 
-        return really(question, do, on_progress=on_progress, on_partial=told)
+        return really(question, do, on_partial=told, **told_too)
 
     monkeypatch.setattr(work.search, "search", watched)
     assert jobs.run(Plan, str(queued.pk), work.plan) == Plan.DONE
@@ -86,19 +85,3 @@ def test_a_worker_that_died_leaves_what_it_knew(make_plan, answers, owner_client
 def _news(client: Any, row: Plan) -> str:
     page = client.get(reverse("planner:plan_status", args=[row.pk])).content.decode()
     return page.partition('data-count="')[2].partition('"')[0]
-
-
-def test_what_is_left_is_told_by_the_pace_of_late() -> None:
-    now = [0.0]
-    pace = Pace(lambda: now[0])
-    now[0] = 0.5
-    assert pace.left_s(10, 100) is None, "too early to tell"
-    now[0] = 2.0
-    assert pace.left_s(40, 100) == pytest.approx(3.0)
-    for second in range(3, 21):  # it slows down to one a second
-        now[0] = float(second)
-        left = pace.left_s(40 + second - 2, 100)
-    assert left == pytest.approx(100 - 58, rel=0.01)
-    now[0] = 40.0
-    assert pace.left_s(58, 100) is None, "it stands still"
-    assert pace.left_s(100, 100) == 0.0

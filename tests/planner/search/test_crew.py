@@ -16,6 +16,7 @@ from planner.search.crew import DRAW, LOAD, Answers, Crew, Do, Evaluated, Part, 
 from planner.search.evaluate import Stopped
 from planner.search.parts import Hand
 from planner.search.prepare import Prepared
+from planner.search.steps import FINALISTS, STAGES, Standing
 from planner.traffic import Traffic
 
 Ready = Callable[..., Prepared]
@@ -146,6 +147,25 @@ def test_progress_never_falls_and_ends_at_its_total(ready: Ready) -> None:
     assert len({total for _, total in seen}) == 1
     assert seen[-1][0] == seen[-1][1]
     assert seen[-2][0] < seen[-2][1], "it is not done before its last step is"
+
+
+def test_what_is_left_falls_stage_by_stage_to_nothing(ready: Ready) -> None:
+    told: list[Standing] = []
+    prepared = ready()
+    search(prepared, by_workers([prepared.hand]), on_standing=told.append)
+    for stage in range(STAGES):
+        left = [standing.left[stage] for standing in told]
+        worked = [standing.worked[stage] for standing in told]
+        own = [standing for standing in told if standing.stage == stage]
+        assert left == sorted(left, reverse=True)
+        assert worked == sorted(worked)
+        assert worked[-1] > 0
+        assert own
+        assert all(standing.at_most == (stage != FINALISTS) for standing in own)
+        assert told[-1].cpu_s[stage] > 0.0
+    assert [standing.stage for standing in told] == sorted(standing.stage for standing in told)
+    assert told[-1].left == (0, 0, 0)
+    assert told[-1].whole_s > 0.0
 
 
 def test_a_stopped_search_says_so_wherever_it_is_stopped(ready: Ready) -> None:
