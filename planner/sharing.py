@@ -23,9 +23,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from itertools import accumulate
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
+from django.db import connection
 from django.utils import timezone
 
 from calibration.jobs import JobRefused, JobRun, stamping
@@ -41,7 +43,9 @@ IDLE_S: Final = 0.5  # without a part to do, after which a helper lets others ha
 POLL_S: Final = 0.004  # of who has nothing to do: a look takes a tenth of it
 BEAT_S: Final = 1.0
 LOST_AFTER_S: Final = 5.0
-PAYS_S: Final = 0.01  # of work, for others to be asked: offering it and taking answers takes 2 to 6 ms
+PAYS_S: Final = (
+    0.01  # of work, for others to be asked, and in a bundle: offering and answering one takes 2 to 6 ms
+)
 LATEST: Final = 0.2  # weight of a part's time in what one is expected to take
 BUNDLE_S: Final = 0.5  # about the most that a bundle takes: it is done to its end, whoever waits
 HELD: Final = 2  # questions that a helping process keeps ready
@@ -56,15 +60,16 @@ class SharedSearch:
         self._plan, self._hand = plan, hand
         self._threads, self._helpers = max(1, threads), helpers
         self._number = 0
-        self._part_s = 0.0  # about what one takes here; 0: none was done yet
+        self._took_s: dict[object, float] = {}  # about what a part of each kind takes here
 
     def do(self, parts: Sequence[Part]) -> Iterator[Answers | None]:
         """Helpers may begin at once; this process works when it is asked for answers."""
-        small = 0.0 < self._part_s * len(parts) < PAYS_S
+        part_s = self._took_s.get(_kind(parts[0]), 0.0) if parts else 0.0
+        small = 0.0 < part_s * len(parts) < PAYS_S
         if len(parts) <= self._threads or not self._helpers or small:
             return in_threads(self._one, self._threads)(parts)
-        most = int(BUNDLE_S / self._part_s) if self._part_s else 1
-        sizes = bundle_sizes(len(parts), 1 + self._helpers, self._threads, most)
+        least, most = (ceil(PAYS_S / part_s), int(BUNDLE_S / part_s)) if part_s else (1, 1)
+        sizes = bundle_sizes(len(parts), 1 + self._helpers, max(self._threads, least), most)
         ends = list(accumulate(sizes))
         return self._answers(self._offered([parts[e - n : e] for e, n in zip(ends, sizes, strict=True)]))
 
@@ -91,18 +96,22 @@ class SharedSearch:
     def _one(self, part: Part) -> Answers:
         began_s = time.monotonic()
         answers = self._hand.do(part)
-        took_s = time.monotonic() - began_s
-        self._part_s += (took_s - self._part_s) * (LATEST if self._part_s else 1.0)
+        took_s, kind = time.monotonic() - began_s, _kind(part)
+        before_s = self._took_s.get(kind, took_s)
+        self._took_s[kind] = before_s + (took_s - before_s) * LATEST
         return answers
 
     def _collect(self, board: _Board, pool: Executor) -> Iterator[Answers | None]:
         mine: dict[Future[list[Answers | None]], int] = {}
         next_ = 0
+        busy_s = time.monotonic()
         while next_ < len(board.bundles):
             while len(mine) < self._threads and (number := board.claim()) is not None:
                 mine[pool.submit(self._done, board.bundles[number])] = number
-            if not mine:
-                time.sleep(POLL_S)
+            if mine:
+                busy_s = time.monotonic()
+            else:
+                time.sleep(max(POLL_S, 0.1 * (time.monotonic() - busy_s)))
             finished, _ = wait(mine, timeout=POLL_S, return_when=FIRST_COMPLETED)
             for future in finished:
                 board.answers[mine.pop(future)] = future.result()
@@ -113,6 +122,11 @@ class SharedSearch:
             while next_ in board.answers:
                 yield from board.answers.pop(next_)
                 next_ += 1
+
+
+def _kind(part: Part) -> object:
+    """Parts that take about as long: a level of splits has nothing to do with a finalist's draw."""
+    return part["do"], part.get("what")
 
 
 def clear(plan: Plan) -> None:
@@ -232,9 +246,10 @@ def help_with(pk: str, hands: ReadyHands, threads: int) -> bool:
     own = PlanPart.objects.filter(plan=plan, worker=me, status=PlanPart.RUNNING)
     until_s = time.monotonic() + TURN_S
     busy_s = time.monotonic()
+    last = _last_open(plan)
     with stamping(own, f"helper-{pk}", BEAT_S):
         while time.monotonic() < until_s and not run.should_stop():
-            row = _claim(plan, me)
+            row = _claim(plan, last(), me)
             if row is not None:
                 _answer(row, hand, me, threads)
                 busy_s = time.monotonic()
@@ -248,10 +263,27 @@ def help_with(pk: str, hands: ReadyHands, threads: int) -> bool:
     return True
 
 
-def _claim(plan: Plan, me: str) -> PlanPart | None:
-    """The last part that nobody has: the plan's own process takes them from the front."""
+def _last_open(plan: Plan) -> Callable[[], Any]:
+    """Which is the key of the last part that nobody has (None: there is none)? The plan's own process takes them from
+    the front. The query is put into words once: a helper without work asks it hundreds of times."""
+    open_ = PlanPart.objects.filter(plan=plan, status=PlanPart.QUEUED).order_by("-number")
+    words, values = open_.values_list("pk")[:1].query.sql_with_params()
+
+    def ask() -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute(words, values)
+            found = cursor.fetchone()
+        return found and found[0]
+
+    return lambda: patiently(ask)
+
+
+def _claim(plan: Plan, key: Any, me: str) -> PlanPart | None:
+    """The part of that key, if nobody has it by now."""
+    if key is None:
+        return None
     open_ = PlanPart.objects.filter(plan=plan, status=PlanPart.QUEUED)
-    row = open_.order_by("-number").first()
+    row = open_.filter(pk=key).first()
     if row is None:
         return None
     now = timezone.now()

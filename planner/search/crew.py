@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from planner.search.combinations import Candidate, Combination, Pools
@@ -31,6 +31,10 @@ ALONE: Final = "alone"
 Part = Mapping[str, Any]
 
 
+_EVALUATION: Final = tuple(each.name for each in fields(Evaluation))
+_POOL: Final = tuple(each.name for each in fields(PoolUse))
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluated:
     """What one candidate did; `rejected`: why it was not simulated to its end, where a bound settled it. cpu_s: of the
@@ -41,7 +45,9 @@ class Evaluated:
     cpu_s: float = field(default=0.0, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        told = {name: getattr(self.evaluation, name) for name in _EVALUATION}
+        told["pools"] = [{name: getattr(pool, name) for name in _POOL} for pool in self.evaluation.pools]
+        return {"evaluation": told, "rejected": self.rejected, "cpu_s": self.cpu_s}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluated:
