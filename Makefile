@@ -11,10 +11,9 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 # Extra words for the installation of torch, e.g. an index with CPU-only builds (see README.md).
 TORCH_PIP_ARGS ?=
 ARGS ?=
-# Processes that tests are dealt to, file by file: a number, or auto for one per core. The job tests take the database
-# and the broker they are given for themselves, so with those it is one.
-WORKERS ?= $(if $(DATABASE_URL)$(REDIS_URL),0,auto)
-# In the order of tests/dealing.py.
+# Processes that tests are dealt to: a number, or auto for one per core. By tests/dealing.py: file by file in its order,
+# those together that share an installation. On Postgres each process has a database of its own.
+WORKERS ?= auto
 DEAL := --dist loadfile --no-loadscope-reorder
 # The maths libraries of a planner process run one thread: Celery and the kernel's own threads share the cores.
 export OMP_NUM_THREADS ?= 1

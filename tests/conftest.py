@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import numpy as np
 import pytest
 from django.contrib.auth import get_user_model
@@ -17,6 +18,7 @@ from accounts.models import ApiToken, Membership, Project
 from calibration.architecture import PRESETS
 from calibration.models import Calibration
 from planner.models import Plan, TrafficSet, Verification
+from planner.simulation import ready
 from tests.dealing import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
@@ -24,12 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
 User = get_user_model()
+# The same examples in every run: what fails here fails everywhere, and what passes says something about the change.
+hypothesis.settings.register_profile("the same", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("the same")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption(
+        "--database", action="store_true", help="only tests that use the database or make an installation"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -172,7 +180,13 @@ def calibration_result(fitted_samples) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def plan_result(calibration_result) -> dict[str, Any]:
+def simulator() -> None:
+    """Compiled as far as vLLM's plans need it, by one process however many run tests."""
+    ready.wait(lambda: None, ready.VLLM)
+
+
+@pytest.fixture(scope="session")
+def plan_result(calibration_result, simulator) -> dict[str, Any]:
     """What a finished plan stores: a small space, really searched."""
     from calibration.steptime import StepTimeModel
     from planner.search import SearchSpace, parse_objectives, plan
@@ -231,7 +245,7 @@ def finished_plan(project, owner, published, traffic, plan_result) -> Plan:
 
 
 @pytest.fixture(scope="session")
-def verification_result() -> dict[str, Any]:
+def verification_result(simulator) -> dict[str, Any]:
     """A report on a device that takes as long as was predicted."""
     from planner.simulation import kernel
     from planner.verification.loop import replay

@@ -17,6 +17,7 @@ from django.utils import timezone
 from calibration.jobs import Job
 from calibration.models import Calibration, Device, DriftCheck
 from planner.models import Plan, Verification
+from tests.ops.services import PATIENCE_S
 
 STEPS = "prefill_tokens,prefill_context,decode_seqs,decode_context,step_ms\n" + "\n".join(
     f"{n},0,{b},{c},{1 + 0.01 * n + b + 0.001 * c}"
@@ -99,7 +100,7 @@ def test_at_the_same_moment_they_are_one_job(kind, plan, owner, no_broker):
     def post(_: int) -> str:
         client = Client()
         client.force_login(owner)
-        gate.wait(timeout=60)
+        gate.wait(timeout=PATIENCE_S)
         try:
             return posted(client, plan, kind)
         finally:

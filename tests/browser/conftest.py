@@ -12,11 +12,14 @@ from django.conf import settings as django_settings
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.ops.services import PATIENCE_S
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 # Five figures drawn anew on a busy machine took longer than the default of 5 s.
-expect.set_options(timeout=20_000)
+PATIENCE_MS = 1_000 * PATIENCE_S
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,6 +51,7 @@ def visit(browser, live_server, owner) -> Iterator[Callable[..., Page]]:
 
     def opened(path: str, *, width: int = 1280, scheme: Any = "light", user: Any = owner) -> Page:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         if user is not None:
             client = Client()

@@ -14,7 +14,7 @@ WIDTHS = [(1280, "light"), (390, "dark")]
 
 def moving(visit, plan, query: str = "", **options) -> Page:
     page = settled(visit(reverse("planner:what_if", args=[plan.pk]) + query, **options))
-    expect(page.locator("#neighbours")).to_be_visible(timeout=60_000)
+    expect(page.locator("#neighbours")).to_be_visible()
     return page
 
 
@@ -62,4 +62,4 @@ def test_a_neighbour_leads_on_and_stays_in_the_address(finished_plan, visit) -> 
     settled(page)
     assert "rate_multiplier=2" in page.url
     expect(page.locator("#id_rate_multiplier")).to_have_value("2")
-    expect(page.locator("#neighbours")).to_be_visible(timeout=60_000)
+    expect(page.locator("#neighbours")).to_be_visible()

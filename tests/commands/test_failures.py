@@ -15,6 +15,7 @@ from accounts.models import Membership, Project
 from calibration.models import Calibration
 from planner.models import Plan, TrafficSet
 from tests.conftest import REPOSITORY
+from tests.ops.services import PATIENCE_S
 
 NOWHERE = "/nowhere/file"
 TRAFFIC = ("--traffic", "demo", "--requests", "20")
@@ -71,7 +72,9 @@ def test_bad_input_is_exit_2_and_a_json_object(argv) -> None:
 
 def test_arguments_that_cannot_be_read_are_told_as_json_too() -> None:
     command = [sys.executable, "manage.py", "import_steps", "x.csv", "--kv-tokens", "many", "--json"]
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert ended.returncode == 2
     assert "kv-tokens" in json.loads(ended.stdout.splitlines()[-1])["detail"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.dealing import piece_of
 from tests.jobs.stack import Stack, running
 from tests.ops.services import wait_for
 
@@ -29,10 +30,22 @@ REQUEST = {"config": TINY, "kv_tokens": 1024, **ENVELOPE}
 LONGER = REQUEST | {"config": TINY | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 6}}
 
 
+SHARED = pytest.StashKey[Stack]()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The shared installation ends with the last test that uses it: its workers would sweep beside all the others."""
+    shared = item.config.stash.get(SHARED, None)
+    piece = piece_of(item.nodeid)
+    if shared and piece == "tests/jobs" and (nextitem is None or piece_of(nextitem.nodeid) != piece):
+        shared.end()
+
+
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Sweeps more often than usual: what they find is tested, not how long they pause."""
     with running(tmp_path_factory.mktemp("jobs"), SWEEP_EVERY_S="3") as installation:
+        request.config.stash[SHARED] = installation
         yield installation
 
 

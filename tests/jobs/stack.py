@@ -150,9 +150,10 @@ class Stack:
         wait_for(lambda: f"[{message}] succeeded" in self.log("device"), lambda: self.log("device")[-3000:])
 
     def end(self) -> None:
+        """Everything it started has ended; a second time nothing is left to do."""
         self._listener.close()
-        for driver in self._drivers.values():
-            driver.communicate()
+        while self._drivers:
+            self._drivers.popitem()[1].communicate()
         warden.end(self.tag, [process.pid for process in self.processes.values()], 1.0, self._reap)
         for process in self.processes.values():
             process.wait(timeout=10)

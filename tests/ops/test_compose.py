@@ -34,7 +34,7 @@ def compose(*words: str, environment: dict[str, str]) -> subprocess.CompletedPro
         pytest.skip("docker-compose is not installed")
     return subprocess.run(
         ["docker-compose", "--env-file", ".env.example", *words],
-        cwd=ROOT, env=CLEAN | environment, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, env=CLEAN | environment, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ print(json.dumps([settings.TIME_ZONE, settings.LOG_LEVEL, settings.MEASURE_SURRO
             env=environment | own,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout

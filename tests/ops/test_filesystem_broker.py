@@ -10,6 +10,7 @@ from kombu import Connection, Queue
 
 import config.celery  # registers the transport
 from config.filesystem_broker import Channel, write_whole
+from tests.ops.services import PATIENCE_S
 
 assert config.celery.app
 
@@ -49,7 +50,7 @@ def test_every_message_arrives_whole_and_once_while_others_write(tmp_path, name)
         seen = []
         while len(seen) < 600:
             try:
-                message = queue.get(timeout=60 if any(w.is_alive() for w in writers) else 1)
+                message = queue.get(timeout=PATIENCE_S if any(w.is_alive() for w in writers) else 1)
             except queue.Empty:
                 break
             seen.append(tuple(message.payload[:2]))
@@ -80,7 +81,7 @@ def test_a_file_that_is_no_json_is_put_aside_and_the_next_is_read(tmp_path, name
     with connection(tmp_path) as client, client.SimpleQueue(name) as queue:
         write_whole(tmp_path / f"0_torn.{name}.msg", "")
         queue.put("after")
-        assert queue.get(timeout=5).payload == "after"
+        assert queue.get(timeout=PATIENCE_S).payload == "after"
     assert "is not JSON" in caplog.text
     assert [path.name for path in tmp_path.glob(".*torn*")] == [f".0_torn.{name}.msg.part"]
 

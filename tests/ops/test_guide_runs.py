@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.services import free_port
+from tests.ops.services import PATIENCE_S, free_port
 from tests.ops.test_serve import environment, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_the_examples_run_from_top_to_bottom(tmp_path):
     with serving(data_dir, free_port()) as (_, url):
         told = subprocess.run(
             [sys.executable, "manage.py", "shell", "--no-imports", "-c", TOKEN], cwd=ROOT, env=environment(data_dir),
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
         token = told.stdout.split("token ")[1].strip()
         folder = tmp_path / "work"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ops.services import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghij"
 SAFE = {"RIDGELINE_MODE": "multi", "SECRET_KEY": KEY, "ALLOWED_HOSTS": "ridgeline.example"}
@@ -18,7 +20,7 @@ def load(tmp_path: Path, code: str = "", **environment: str) -> subprocess.Compl
     clean = {key: value for key, value in os.environ.items() if key not in NAMES}
     return subprocess.run(
         [sys.executable, "-c", f"from config import settings\n{code}"], cwd=ROOT, capture_output=True, text=True,
-        env=clean | {"RIDGELINE_DATA_DIR": str(tmp_path / "data")} | environment, timeout=60,
+        env=clean | {"RIDGELINE_DATA_DIR": str(tmp_path / "data")} | environment, timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def test_what_an_operator_can_put_right_is_told_in_words(change, says, tmp_path)
     clean = {key: value for key, value in os.environ.items() if key not in NAMES}
     ended = subprocess.run(
         [sys.executable, "manage.py", "import_steps", "x.csv", "--model", "demo", "--kv-tokens", "64", "--json"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S,
         env=clean | {"RIDGELINE_DATA_DIR": str(tmp_path / "data")} | change,
     )  # fmt: skip
     assert ended.returncode == 2

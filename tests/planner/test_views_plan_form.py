@@ -22,6 +22,7 @@ from calibration.models import Calibration
 from calibration.transfer import TransferTable
 from planner import work
 from planner.models import Plan, TrafficSet
+from tests.ops.services import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 NEW = reverse("planner:plan_new")
@@ -350,7 +351,7 @@ def test_posts_at_the_same_moment_are_one_plan(question, owner, no_broker) -> No
     def post(_: int) -> str:
         client = Client()
         client.force_login(owner)
-        gate.wait(timeout=60)
+        gate.wait(timeout=PATIENCE_S)
         try:
             return str(client.post(NEW, question).headers["Location"])
         finally:

@@ -16,7 +16,7 @@ def test_azures_code_trace_is_bursts_that_come_and_go(reference_data: Path) -> N
     """Its CV of 13 and its index of dispersion of 100 and more are those of spells, not of independent gaps."""
     traffic = load_traffic(str(reference_data / "traces" / "azure-2023-code.csv.gz"))
     found = fit(Parent("azure", "azure", traffic))
-    assert found.report.chosen == ("on_off", "mixture")
+    assert found.report.chosen == ("on_off", "mixture", "none")
     distances = {one.name: one.distance for one in found.report.comparison.distances}
     assert distances["prompt_tokens"] < 0.05
     assert distances["output_tokens"] < 0.06

@@ -18,6 +18,7 @@ from calibration.engine import wire
 from calibration.engine.client import REPOSITORY, EngineClient, EngineError
 from calibration.engine.device_lock import DeviceBusy, device_lock
 from calibration.engine.process import FORMULA, STRETCH
+from tests.ops.services import PATIENCE_S
 
 TINY = Architecture(
     name="tiny", model_type="llama", layers=2, hidden_size=64, heads=4, kv_heads=2, head_dim=16,
@@ -29,8 +30,8 @@ def start(**changes):
     return EngineClient(TINY, **({"dtype": "float32", "kv_tokens": 4_000, "max_positions": 300} | changes))
 
 
-def gone(pid, within_s=30):
-    for _ in range(int(within_s / 0.05)):
+def gone(pid):
+    for _ in range(int(PATIENCE_S / 0.05)):
         if not alive(pid):
             return True
         time.sleep(0.05)

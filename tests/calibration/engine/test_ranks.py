@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +25,7 @@ from calibration.engine.process import FORMULA
 from calibration.engine.sharding import CannotShard, check_shards
 from calibration.engine.shards import Shard
 from calibration.experiment import Envelope
+from tests.ops.services import PATIENCE_S, wait_for
 
 SCRIPT = Path(__file__).with_name("rank_logits.py")
 CLOSE = 1e-4
@@ -53,7 +53,7 @@ def ranks(tmp_path_factory):
             subprocess.Popen([sys.executable, SCRIPT, str(rank), str(size), str(meeting)], env=environment,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(size)
         ]  # fmt: skip
-        answers = [process.communicate(timeout=120) for process in processes]
+        answers = [process.communicate(timeout=PATIENCE_S) for process in processes]
         for process, (_, errors) in zip(processes, answers, strict=True):
             assert process.returncode == 0, errors[-2000:]
         rows = [[json.loads(line) for line in output.splitlines()] for output, _ in answers]
@@ -96,11 +96,7 @@ def test_an_engine_of_two_ranks_measures_says_what_it_is_and_dies_as_one():
         with pytest.raises(EngineError, match=r"rank 1 of 2 ended \(signal 9"):
             engine.measure([10], [], seed=0)
     for pid in (first, second):
-        for _ in range(200):
-            if not Path(f"/proc/{pid}").exists():
-                break
-            time.sleep(0.05)
-        assert not Path(f"/proc/{pid}").exists()
+        wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "the ranks to end")
 
 
 def test_a_model_that_does_not_divide_is_refused_before_anything_starts():

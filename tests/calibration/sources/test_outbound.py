@@ -12,7 +12,7 @@ import pytest
 from calibration.sources import outbound
 from calibration.sources.outbound import Guard, OutboundError, OutboundRefused, check, get, post_json
 
-LOOPBACK = Guard.of(["127.0.0.0/8"], total_timeout_s=5.0)
+LOOPBACK = Guard.of(["127.0.0.0/8"], total_timeout_s=60.0)
 
 
 class Server(http.server.BaseHTTPRequestHandler):

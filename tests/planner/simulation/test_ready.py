@@ -14,6 +14,7 @@ import numba
 import pytest
 
 from planner.simulation import ready
+from tests.ops.services import PATIENCE_S
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -56,7 +57,7 @@ def test_who_comes_while_another_compiles_waits_for_it(compiles: list[str]) -> N
         second.join(0.3)
         assert second.is_alive()
         stamp.touch()
-    second.join(20)
+    second.join(PATIENCE_S)
     assert not second.is_alive() and compiles == ["others"]
 
 

@@ -14,6 +14,7 @@ from planner.traffic import PrefixHashes, Traffic
 from planner.verification.load import Endpoint, run
 from planner.verification.measured import measure
 from planner.verification.prompts import prompt_ids
+from tests.ops.services import PATIENCE_S
 from tests.planner.verification.servers import DONE, chat, event, honest, serving, stream, usage_only
 
 LOOPBACK = Guard.of(["127.0.0.0/8"])
@@ -60,7 +61,7 @@ def test_requests_leave_on_time_though_no_answer_has_come():
         arrived.append(1)
         if len(arrived) == 6:
             all_here.set()
-        await asyncio.wait_for(all_here.wait(), 20)  # a closed loop would never get here
+        await asyncio.wait_for(all_here.wait(), PATIENCE_S)  # a closed loop would never get here
         return await stream(request, honest(body))
 
     with serving(handler) as url:
