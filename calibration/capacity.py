@@ -21,7 +21,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 MAX_ROWS = 64
-MAX_TOKENS = 1 << 40
+MAX_BUDGET_TOKENS = 1 << 24
+#: Of a pool: a simulation keeps some bytes for each of its blocks, and no device holds a tenth of this.
+MAX_POOL_TOKENS = 100_000_000
 MAX_BYTES = 1 << 50
 MAX_LABEL = 200
 MAX_RANKS = 1024
@@ -56,8 +58,10 @@ class KVCapacity:
             raise ValueError("working_bytes must not be negative and never fall")
         if self.kv_tokens[-1] < 0 or any(a < b for a, b in pairwise(self.kv_tokens)):
             raise ValueError("kv_tokens must not be negative and never rise")
-        if max(self.budget_tokens[-1], self.kv_tokens[0]) > MAX_TOKENS or self.working_bytes[-1] > MAX_BYTES:
-            raise ValueError("tokens or bytes are larger than any device has")
+        if self.kv_tokens[0] > MAX_POOL_TOKENS:
+            raise ValueError(f"kv_tokens must be at most {MAX_POOL_TOKENS:,}")
+        if self.budget_tokens[-1] > MAX_BUDGET_TOKENS or self.working_bytes[-1] > MAX_BYTES:
+            raise ValueError("budget_tokens or working_bytes are larger than any device has")
 
     @classmethod
     def constant(cls, kv_tokens: int, label: str = "", ranks: int = 1) -> KVCapacity:
@@ -80,7 +84,10 @@ class KVCapacity:
         """
         budgets = sorted(working_bytes)
         working = tuple(accumulate((max(0, working_bytes[b]) for b in budgets), max))
-        blocks = (max(0, available_bytes - w) // (kv_bytes_per_token * block_tokens) for w in working)
+        most = MAX_POOL_TOKENS // block_tokens
+        blocks = (
+            min(most, max(0, available_bytes - w) // (kv_bytes_per_token * block_tokens)) for w in working
+        )
         return cls(tuple(budgets), working, tuple(n * block_tokens for n in blocks), label)
 
     @classmethod

@@ -8,10 +8,11 @@ from django import forms
 from django.core.files.uploadedfile import UploadedFile
 
 from calibration import services
+from calibration.capacity import MAX_POOL_TOKENS
 from calibration.engines import parse_engine
 from calibration.facts import Facts
 from calibration.form_parts import ImportedArchitectureMixin, LineField, UploadMixin, stream
-from calibration.forms import MAX_KV_TOKENS, too_small_pool
+from calibration.forms import too_small_pool
 from calibration.sources.curves import Curves, NeedsWord, read_curves
 from calibration.sources.published import MAX_TOKENS, CurveError
 
@@ -40,7 +41,7 @@ class ImportCurvesForm(ImportedArchitectureMixin, UploadMixin):
         help_text="Sarathi's figure 2 does not say it.",
     )  # fmt: skip
     kv_tokens = forms.IntegerField(
-        min_value=16, max_value=MAX_KV_TOKENS, required=False, label="KV cache [tokens]",
+        min_value=16, max_value=MAX_POOL_TOKENS, required=False, label="KV cache [tokens]",
         help_text="Default: what Dynamo's decode profile says; the others do not.",
     )  # fmt: skip
     engine = LineField(

@@ -21,6 +21,8 @@ import numpy as np
 
 from calibration import strict_json
 from calibration.architecture import Architecture, UnsupportedArchitecture
+from calibration.capacity import MAX_POOL_TOKENS
+from calibration.engine.sharding import CannotShard, check_shards
 from calibration.experiment.envelope import BadEnvelope, Envelope
 from calibration.facts import NOTHING_KNOWN, Facts, FactsError
 from calibration.steptime import FEATURE_NAMES, FITTED_ROLES, StepSample, StepTimeModel, features_of
@@ -34,7 +36,6 @@ MAX_REPEATS = 1000
 MAX_TOKENS = 1 << 24
 MAX_TEXT = 200
 MAX_DEVICE = 120  # characters, as the forms and the column have it
-MAX_KV_TOKENS = 1 << 40
 MAX_RANKS = 64
 MAX_SEED = (1 << 31) - 1  # what the column holds on Postgres; SQLite would take more
 MOST_OFF = 2.0  # by which a model may miss the median of the samples it was fitted to
@@ -111,7 +112,7 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
             architecture=_architecture(content),
             device=_text(content, "device", MAX_DEVICE),
             envelope=None if envelope is None else Envelope.from_dict(envelope),
-            kv_tokens=_whole(content, "kv_tokens", 1, MAX_KV_TOKENS),
+            kv_tokens=_whole(content, "kv_tokens", 1, MAX_POOL_TOKENS),
             seed=_whole(content, "seed", 0, MAX_SEED),
             environment=_notes(content, "environment"),
             samples=(read := [sample_of(entry, f"samples.{index}") for index, entry in enumerate(samples)]),
@@ -125,6 +126,10 @@ def read_document(source: str | Path | IO[bytes]) -> CalibrationDocument:
         raise DocumentError(f"envelope.{error.field}", error.message) from error
     except FactsError as error:
         raise DocumentError(error.field, error.message) from error
+    try:
+        check_shards(document.architecture, ranks)
+    except CannotShard as error:
+        raise DocumentError("environment.tensor_parallel", str(error)) from None
     _same_ranks(document.facts, ranks)
     return document
 

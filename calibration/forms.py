@@ -14,6 +14,7 @@ from django.core.files.uploadedfile import UploadedFile
 from calibration import services
 from calibration.architecture import Architecture
 from calibration.bundles import bundled_named
+from calibration.capacity import MAX_POOL_TOKENS
 from calibration.document import DocumentError, DocumentTooLarge, read_document
 from calibration.engine.client import rank_device
 from calibration.engine.sharding import CannotShard, check_shards
@@ -39,7 +40,6 @@ from calibration.steptime.solving import MIN_POINTS
 from calibration.transfer import TransferTable
 
 GIB = 1024**3
-MAX_KV_TOKENS = 100_000_000
 
 
 class DescribeForm(ArchitectureMixin):
@@ -86,7 +86,7 @@ class CalibrateForm(ArchitectureMixin):
         help_text="The largest token budget (max_num_batched_tokens) you want to consider.",
     )  # fmt: skip
     kv_tokens = forms.IntegerField(
-        min_value=16, max_value=MAX_KV_TOKENS, required=False, label="KV cache [tokens]",
+        min_value=16, max_value=MAX_POOL_TOKENS, required=False, label="KV cache [tokens]",
         help_text="Default: on a CPU 25 % of the free memory.",
     )  # fmt: skip
     tensor_parallel = forms.IntegerField(
@@ -207,7 +207,7 @@ class ImportStepsForm(ImportedArchitectureMixin, UploadMixin):
     )
     device = LineField(max_length=120, initial="", help_text="What it was measured on, e.g. RTX 4090.")
     kv_tokens = forms.IntegerField(
-        min_value=16, max_value=MAX_KV_TOKENS, label="KV cache [tokens]",
+        min_value=16, max_value=MAX_POOL_TOKENS, label="KV cache [tokens]",
         help_text="What the engine reported it had room for.",
     )  # fmt: skip
     engine = LineField(
@@ -272,7 +272,7 @@ class ImportVllmLogForm(ImportedArchitectureMixin, UploadMixin):
     )
     device = LineField(max_length=120, initial="", help_text="What it ran on, e.g. H200.")
     kv_tokens = forms.IntegerField(
-        min_value=16, max_value=MAX_KV_TOKENS, required=False, label="KV cache [tokens]",
+        min_value=16, max_value=MAX_POOL_TOKENS, required=False, label="KV cache [tokens]",
         help_text='Default: what the log says ("GPU KV cache size").',
     )  # fmt: skip
     seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, required=False)

@@ -12,7 +12,15 @@ from planner import traffic_rows
 from planner.models import TrafficJob, TrafficSet
 from planner.shape_forms import add_problems
 from planner.traffic import TrafficError
-from planner.traffic.fitting import FIT_PARTS, SESSION_KINDS, Fit, FitReport, fit
+from planner.traffic.fitting import (
+    FIT_PARTS,
+    NOT_IN_SESSIONS,
+    SESSION_KINDS,
+    Fit,
+    FitReport,
+    fit,
+    not_in_sessions,
+)
 from planner.traffic.generating import ARRIVALS, LENGTHS
 
 BEST = ("", "those that hold best")
@@ -51,6 +59,10 @@ class FitForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
+        if data.get("sessions") == "growing":  # known before a worker is asked
+            for part, kind in NOT_IN_SESSIONS.items():
+                if data.get(part) == kind:
+                    self.add_error(part, not_in_sessions(kind))
         if self.errors:
             return data
         if self.defer and self.row.statistics["requests"] > settings.IMMEDIATE_FIT_REQUESTS:

@@ -33,7 +33,7 @@ FIGURES = (
     ("arrivals", "Arrivals", "How many requests come, over both from their beginnings."),
 )  # fmt: skip
 COLUMNS = {"ks_gaps": "KS of gaps", "cv": "CV", "ks_prompt": "KS of prompts", "ks_output": "KS of outputs",
-           "rank_correlation": "Rank correlation", "hit_rate": "Blocks found again, share",
+           "rank_correlation": "Rank correlation", "hit_rate": "Whole blocks found again, share",
            "hit_rate_heldout": "In the held-out half"}  # fmt: skip
 
 
@@ -73,7 +73,8 @@ def _start(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     row = get_writable(TrafficSet.objects.select_related("project"), request.user, pk)
     form = FitForm({key: request.POST.get(key, "") for key in FIT_PARTS}, traffic=row, defer=True)
     if not form.is_valid() or not form.deferred:
-        return redirect(f"{reverse('planner:traffic_fit', args=[pk])}?{urlencode(request.POST.dict())}")
+        asked = {key: request.POST.get(key, "") for key in FIT_PARTS}
+        return redirect(f"{reverse('planner:traffic_fit', args=[pk])}?{urlencode(asked)}")
     limits.spend(limits.JOB_START, str(request.user.pk))
     name = f"Model of {row.name}"
     job = traffic_work.start(TrafficJob.FIT, row.project, request.user, name, form.options(), parent=row)
@@ -103,9 +104,9 @@ def figure(request: HttpRequest, pk: uuid.UUID, name: str) -> HttpResponseBase:
     if row.statistics["requests"] > settings.IMMEDIATE_FIT_REQUESTS:
         return JsonResponse({"detail": "A worker fits so large a traffic: name its job."}, status=422)
     kinds = (
-        request.GET.get("arrivals", "poisson"),
-        request.GET.get("lengths", "lognormal"),
-        request.GET.get("sessions", "none"),
+        request.GET.get("arrivals") or "poisson",
+        request.GET.get("lengths") or "lognormal",
+        request.GET.get("sessions") or "none",
     )
     tag = f'"{VERSION}-{name}-{urlencode({"k": "-".join(kinds)})[:100]}"'
 

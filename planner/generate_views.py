@@ -6,8 +6,10 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import render
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts import limits
@@ -114,7 +116,10 @@ def model(request: HttpRequest) -> HttpResponse:
     changed kind comes here too."""
     project = chosen_project(request)
     if request.method == "GET":
-        chosen, requests = _beginning(request)
+        begun = _beginning(request)
+        if isinstance(begun, HttpResponse):
+            return begun
+        chosen, requests = begun
         parts = parts_of_model(chosen)
         form = form_of(request, project, parts, {"requests": str(requests), "seed": "0"})
         context = drawn(parts, form, project, request.user, show_errors=False)
@@ -133,17 +138,18 @@ def model(request: HttpRequest) -> HttpResponse:
     return render(request, "planner/traffic_model.html", context, status=422 if save else 200)
 
 
-def _beginning(request: HttpRequest) -> tuple[SyntheticModel, int]:
-    """The model that the page begins with, and how many requests of it."""
+def _beginning(request: HttpRequest) -> tuple[SyntheticModel, int] | HttpResponse:
+    """The model that the page begins with, and how many requests of it; or to the page that says why there is none."""
     try:
         pk = uuid.UUID(request.GET.get("fit", ""))
     except ValueError:
         preset = PRESETS.get(request.GET.get("preset", ""), PRESETS["chat"])
         return preset.model(), preset.requests
     row = get_visible(TrafficSet.objects.all(), request.user, pk)
-    form = FitForm({key: request.GET.get(key, "") for key in FIT_PARTS}, traffic=row, defer=True)
+    kinds = {key: request.GET.get(key, "") for key in FIT_PARTS}
+    form = FitForm(kinds, traffic=row, defer=True)
     if not form.is_valid() or form.report is None:
-        raise Http404("This traffic has no such model.")
+        return redirect(f"{reverse('planner:traffic_fit', args=[pk])}?{urlencode(kinds)}")
     return form.report.model, min(row.statistics["requests"], 100_000)
 
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from django import forms
 from django.db import transaction
 
-from calibration import jobs
 from calibration.jobs import JobRefused, JobRun
 from calibration.patience import patiently
+from calibration.starting import start_once
 from planner import traffic_rows
 from planner.fit_forms import FitForm
 from planner.forms import SynthesiseForm
@@ -27,16 +27,14 @@ def start(
     kind: str, project: Any, owner: Any, name: str, options: dict[str, Any], *, parent: TrafficSet | None = None,
     rerun_of: TrafficJob | None = None,
 ) -> TrafficJob:  # fmt: skip
-    """Writes the row and sends the job to queue ``default``."""
+    """Writes the row and sends the job to queue ``default``; while the same is being made, that job instead."""
     from planner import tasks
 
-    with transaction.atomic():
-        row = TrafficJob.objects.create(
-            kind=kind, project=project, owner=owner, name=name[:120], options=options, parent=parent,
-            rerun_of=rerun_of,
-        )  # fmt: skip
-        jobs.send_after_commit(row, tasks.run_traffic)
-    return row
+    row = TrafficJob(
+        kind=kind, project=project, owner=owner, name=name[:120], options=options, parent=parent,
+        rerun_of=rerun_of,
+    )  # fmt: skip
+    return start_once(row, ("kind", "name", "options", "parent_id"), tasks.run_traffic)
 
 
 def work(row: TrafficJob, run: JobRun) -> None:

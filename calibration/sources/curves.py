@@ -18,6 +18,7 @@ from typing import IO
 
 import numpy as np
 
+from calibration.capacity import MAX_POOL_TOKENS
 from calibration.sources.npz import npz_arrays, npz_names
 from calibration.sources.published import (
     MAX_BYTES,
@@ -135,7 +136,7 @@ def _dynamo(data: bytes) -> Curves:
             "file", "has neither prefill_isl (a prefill profile) nor x_kv_usage (a decode profile)"
         )
     samples = [sample for name in present for sample in readers[name](io.BytesIO(data))]
-    known = int(pool[0]) if len(pool) and 1 <= pool[0] <= 1 << 40 else None
+    known = int(pool[0]) if len(pool) and 1 <= pool[0] <= MAX_POOL_TOKENS else None
     return Curves(DYNAMO, samples, tuple(GRANTED[name] for name in present), known)
 
 

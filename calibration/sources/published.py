@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.capacity import MAX_POOL_TOKENS
 from calibration.sources.npz import npz_arrays
 from calibration.sources.step_csv import LONGEST_S, SHORTEST_S
 from calibration.sources.unpacking import UnpackError, read_bytes
@@ -32,7 +33,6 @@ MAX_BYTES = 8 * 2**20
 MAX_POINTS = 100_000
 MAX_ROWS = 1 << 14  # sequences of one step
 MAX_ALL_ROWS = 5_000_000  # of all steps together: they are kept one by one
-MAX_POOL_TOKENS = 1 << 40
 MAX_TOKENS = 1 << 24
 Source = str | Path | IO[bytes]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from calibration.architecture import Architecture
@@ -35,6 +35,9 @@ from planner.simulation.memory import keep_freed
 from planner.traffic import Traffic
 
 DEFAULT_REFITS: Final = 40
+
+
+LEAST_REQUEST_TOKENS: Final = 2  # one of the prompt, one of the answer
 
 
 class PlanError(ValueError):
@@ -122,6 +125,7 @@ def prepare(
     holds = [Holds(Bounds.of(kind.model.arrays()), kind.capacity) for kind in kinds]
     bounds, capacity = holds[0].bounds, holds[0].capacity
     space = space or default_space(bounds, max_replicas, terms.engine)
+    space, told = _with_room(space, holds, terms, told)
     smallest = min(hold.capacity.tokens(max(space.budgets_tokens)) for hold in holds)
     gap_s = terms.host_gap_s if host_gap_s is None else host_gap_s
     longest = _longest_request(smallest, architecture, space, max_model_len, terms)
@@ -250,6 +254,24 @@ def _most_foreign(kinds: Sequence[Hardware], terms: Conditions) -> Foreign | Non
     return max(found, key=lambda other: other.mixed_attention[1] / other.mixed_attention[0], default=None)
 
 
+def _with_room(
+    space: SearchSpace, holds: Sequence[Holds], conditions: Conditions, told: Sequence[str]
+) -> tuple[SearchSpace, Sequence[str]]:
+    """Without the budgets whose steps leave no KV pool on some of the hardware, which is then told. Where none leaves
+    any, all of them."""
+
+    def room(budget: int) -> int:
+        tokens = min(hold.capacity.tokens(budget) for hold in holds)
+        return longest_in(conditions.engine, tokens, space.block_tokens)
+
+    kept = tuple(budget for budget in space.budgets_tokens if room(budget) >= LEAST_REQUEST_TOKENS)
+    if not kept or len(kept) == len(space.budgets_tokens):
+        return space, told
+    gone = ", ".join(f"{budget:,}" for budget in sorted(set(space.budgets_tokens) - set(kept)))
+    sentence = f"Steps of {gone} tokens leave no memory for a KV cache there: they were not tried."
+    return replace(space, budgets_tokens=kept), [*told, sentence]
+
+
 def _longest_request(
     kv_tokens: int,
     architecture: Architecture,
@@ -259,7 +281,7 @@ def _longest_request(
 ) -> int:
     """max_model_len: what was asked for, if model and pool can hold it, else the most they can."""
     pool_tokens = longest_in(conditions.engine, kv_tokens, space.block_tokens)
-    if pool_tokens < 2:
+    if pool_tokens < LEAST_REQUEST_TOKENS:
         raise PlanError(
             "kv_tokens",
             f"a KV pool of {kv_tokens} tokens has no usable block of {space.block_tokens} tokens beside the "

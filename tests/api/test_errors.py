@@ -168,6 +168,14 @@ def test_a_query_parameter_that_nobody_knows_is_422(api, listed):
     assert api.head(f"/api/v1/{listed}?limit=3").status_code in (200, 405)
 
 
+def test_a_query_parameter_is_given_once_and_only_where_it_means_something(api):
+    assert problem(api.get("/api/v1/plans?limit=1&limit=3")) == (422, {"limit": "Give it once."})
+    status, errors = problem(api.get("/api/v1/channels?limit=1"))
+    assert (status, errors) == (422, {"limit": "There is no such field; known are none."})
+    status, errors = problem(send(api, '{"model": "demo"}', url=f"{ARCHITECTURES}?model=demo"))
+    assert (status, list(errors)) == (422, ["model"])
+
+
 def test_another_method_is_405_and_says_which_are_allowed(api):
     answer = api.put("/api/v1/calibrations", "{}", content_type="application/json")
     assert problem(answer)[0] == 405

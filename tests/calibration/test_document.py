@@ -151,6 +151,13 @@ def test_a_changed_or_cut_file_is_noticed(whole):
         (("environment", "name"), "GPU \u2067dlo", "content.environment.name"),
         (("provenance", "note"), "\x1b[2J", "content.provenance.note"),
         (("provenance", "note"), "x" * 300_000, "provenance"),
+        (("kv_tokens",), 1 << 40, "kv_tokens"),
+        (
+            ("kv_capacity",),
+            {"budget_tokens": [1], "working_bytes": [0], "kv_tokens": [1 << 40]},
+            "kv_capacity",
+        ),
+        (("environment", "tensor_parallel"), 7, "environment.tensor_parallel"),
     ],
 )
 def test_a_wrong_value_is_refused_at_its_field_though_the_checksum_fits(
@@ -165,11 +172,11 @@ def test_a_wrong_value_is_refused_at_its_field_though_the_checksum_fits(
 def test_the_largest_values_fit_the_columns_of_every_database(whole):
     """SQLite takes any length and any integer; Postgres refuses with an error what its column does not hold."""
     integer = PostgresOperations.integer_field_ranges
-    for name, most in (("seed", module.MAX_SEED), ("kv_tokens", module.MAX_KV_TOKENS)):
+    for name, most in (("seed", module.MAX_SEED), ("kv_tokens", module.MAX_POOL_TOKENS)):
         assert most <= integer[Calibration._meta.get_field(name).get_internal_type()][1]
     assert Calibration._meta.get_field("device").max_length >= module.MAX_DEVICE
     edge = dataclasses.replace(
-        whole, seed=module.MAX_SEED, kv_tokens=module.MAX_KV_TOKENS, device="d" * module.MAX_DEVICE
+        whole, seed=module.MAX_SEED, kv_tokens=module.MAX_POOL_TOKENS, device="d" * module.MAX_DEVICE
     )
     assert read_document(io.BytesIO(write_document(edge))) == edge
 

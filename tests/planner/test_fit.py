@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from planner import services
-from planner.models import TrafficSet
+from planner.models import TrafficJob, TrafficSet
 from planner.traffic import synthesise
 from planner.traffic.generating import SyntheticModel, generate
 from planner.traffic.generating.arrivals import Poisson
@@ -63,11 +63,12 @@ def test_from_the_fit_to_the_traffic(code, owner_client) -> None:
     assert answer.status_code == 302
     row = TrafficSet.objects.get(name="like it")
     assert row.recipe["parents"][0]["id"] == str(code.pk)
-    for wrong in (
-        {"fit": str(code.pk), "arrivals": "diurnal"},
-        {"fit": "00000000-0000-0000-0000-000000000000"},
-    ):
-        assert owner_client.get(reverse("planner:traffic_model"), wrong).status_code == 404
+    answer = owner_client.get(reverse("planner:traffic_model"), {"fit": str(code.pk), "arrivals": "diurnal"})
+    assert (
+        answer["Location"] == f"{url(code)}?arrivals=diurnal&lengths=&sessions="
+    )  # which says what is wrong
+    unknown = {"fit": "00000000-0000-0000-0000-000000000000"}
+    assert owner_client.get(reverse("planner:traffic_model"), unknown).status_code == 404
 
 
 def test_too_few_requests_are_refused_everywhere(traffic, owner_client) -> None:
@@ -106,12 +107,17 @@ def test_sessions_are_shown_and_handed_on_everywhere(project, owner, owner_clien
     for words in (
         "Sessions",
         "Sessions with growing prompts",
-        "Blocks found again, share",
+        "Whole blocks found again, share",
         "sessions=growing",
     ):
         assert words in page
     check(owner_client.get(f"{url(row, 'fit_figure', 'prompts')}?sessions=growing").json())
     assert owner_client.get(f"{url(row, 'fit_figure', 'prompts')}?sessions=nonsense").status_code == 422
+    assert (
+        owner_client.get(f"{url(row, 'fit_figure', 'gaps')}?arrivals=&lengths=&sessions=").status_code == 200
+    )
+    wrong = owner_client.get(f"/api/v1/traffic/{row.pk}/fit?sessions=growing&lengths=empirical")
+    assert [one["field"] for one in wrong.json()["errors"]] == ["lengths"]
     found = owner_client.get(f"/api/v1/traffic/{row.pk}/fit").json()
     assert found["chosen"]["sessions"] == "growing"
     assert [one["kind"] for one in found["sessions"]] == ["none", "growing"]
@@ -125,6 +131,20 @@ def test_sessions_are_shown_and_handed_on_everywhere(project, owner, owner_clien
     )
     assert answer.status_code == 302
     assert "sessions" in TrafficSet.objects.get(name="more talks").recipe["model"]
+
+
+def test_a_fit_that_is_asked_for_twice_is_one_job_and_its_address_holds_only_kinds(
+    code, owner_client, settings, django_capture_on_commit_callbacks
+) -> None:
+    settings.IMMEDIATE_FIT_REQUESTS = 100
+    asked = {"arrivals": "poisson", "lengths": "", "sessions": "", "csrfmiddlewaretoken": "secret"}
+    first, again = (owner_client.post(url(code), asked)["Location"] for _ in range(2))
+    assert first == again
+    assert TrafficJob.objects.count() == 1
+    settings.IMMEDIATE_FIT_REQUESTS = 10_000
+    assert (
+        owner_client.post(url(code), asked)["Location"] == f"{url(code)}?arrivals=poisson&lengths=&sessions="
+    )
 
 
 def told(*argv: str) -> list[str]:

@@ -4,7 +4,7 @@ The first half of the time is fitted, the second is held out: a model is judged 
 not seen. How far the two halves are from each other is shown beside: no model can be expected to come nearer. Of the
 kinds, the simplest is proposed that is nearly as good as the best (its score within a tenth and 0.02). The
 model that is handed out is then fitted to all of the traffic. Where prompts share blocks, sessions are fitted too and
-kept where the model with them holds better on the held-out half, what a cache would find there included.
+kept by the same rule, where what a cache would find on the held-out half counts too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from planner.traffic.shaping.arrays import take
 
 FEWEST = 200
 MOST = 400_000
+FAR_OFF = 0.1  # of all blocks: more that the model's prompts share, or fewer, is told
 SESSIONS = ("mooncake_sessions", "mooncake_agentic", "dynamo", "applied_compute")
 
 
@@ -102,8 +103,10 @@ def fit(
     whole, parts = (parts_of(one, parent.id) for one in (traffic, first))
     parts = {kind: some.also_in(whole[kind]) for kind, some in parts.items() if kind in whole}
     if not parts["none"].arrivals:
-        raise refuse("Arrivals of one instant have no rate to fit.", code="no_rate", field="traffic")
-    wanted = to_try(parts, arrivals, lengths, sessions)
+        raise refuse(
+            "Half of it comes at one instant: there is no rate to fit.", code="no_rate", field="traffic"
+        )
+    wanted = to_try(first, parts, {"arrivals": arrivals, "lengths": lengths, "sessions": sessions})
     total, done = sum(len(some.pairs) for some in wanted.values()) + 2, 0
 
     def made(some: Parts, pair: Pair) -> Traffic:
@@ -122,26 +125,33 @@ def fit(
         model=whole[kind].model(*best.chosen), arrivals=best.arrivals, lengths=best.lengths,
         sessions=tuple(one.candidate for one in tried) if len(parts) > 1 else (), chosen=(*best.chosen, kind),
         comparison=compare(second, best.synthetic, seed=seed), floor=compare(second, first, seed=seed),
-        requests=traffic.requests, seed=seed, remarks=_not_fitted(parent.traffic, kind),
+        requests=traffic.requests, seed=seed, remarks=_not_fitted(parent.traffic, best.candidate, len(tried) > 1),
     )  # fmt: skip
     return Fit(report, replace(second, source="held-out half"), best.synthetic)
 
 
-def _not_fitted(traffic: Traffic, sessions: str) -> tuple[str, ...]:
-    """What the traffic has that no part of the model was fitted to."""
+def _not_fitted(traffic: Traffic, sessions: Candidate, others: bool) -> tuple[str, ...]:
+    """What the traffic has that no part of the model was fitted to, or that its sessions do not bring. `others`: other
+    kinds of sessions were tried."""
     found = []
+    alone = sessions.kind == "none"
+    held, brought = sessions.figures["hit_rate_heldout"] or 0.0, sessions.figures["hit_rate"] or 0.0
     if traffic.requests > MOST:
         found.append(f"The first {MOST:,} of its {traffic.requests:,} requests were used.")
-    if traffic.format in SESSIONS and sessions == "none":
+    if traffic.format in SESSIONS and alone:
         found.append(
             "Turns of its sessions are fitted as requests that come on their own: that one waits for another is not in "
             "the model, unless you add sessions to it."
         )
-    if traffic.prefix_hashes is not None and sessions == "none":
+    if traffic.prefix_hashes is not None and alone:
         share = prefix_hit_rate(traffic.prefix_hashes)
         of = f" ({100 * share:.3g} % of the blocks, with an endless cache)" if share is not None else ""
+        unless = "those that were fitted hold no better" if others else "unless you add sessions"
+        found.append(f"What prompts share{of} is not in the model: it has no prefix reuse, {unless}.")
+    if not alone and abs(held - brought) > FAR_OFF:
         found.append(
-            f"What prompts share{of} is not fitted: the model has no prefix reuse, unless you add sessions."
+            f"An endless cache finds {100 * held:.3g} % of the held-out half's whole blocks and {100 * brought:.3g} % "
+            "of the model's: what prompts share is more than its sessions say, or less."
         )
     if traffic.request_class is not None and len(traffic.class_names) > 1:
         found.append(
@@ -159,7 +169,8 @@ def judged(
     """The held-out half and what these kinds, fitted to the other, say of it: as in `fit`, without the rest."""
     _, first, second = _halves(parent.traffic)
     half = Parent(parent.id, parent.name, first)
-    some = to_try(parts_of(first, parent.id), arrivals, lengths, sessions)[sessions]
+    asked = {"arrivals": arrivals, "lengths": lengths, "sessions": sessions}
+    some = to_try(first, parts_of(first, parent.id), asked)[sessions]
     for kind, known, field in ((arrivals, some.arrivals, "arrivals"), (lengths, some.lengths, "lengths")):
         if kind not in known:
             raise refuse(f"There is no fit of this kind: {kind}.", code="option", field=field)

@@ -31,6 +31,7 @@ FEWEST_CONTINUED = 50
 FEWEST_STARTS = 50
 MOST_FOLLOWERS = 2
 PATIENCE = 5.0
+MOST_SYSTEM_TOKENS = 1_000_000  # what a model may have
 NONE = -1
 
 
@@ -43,27 +44,30 @@ class SessionFit:
     lengths: dict[str, Lengths]
 
 
-def fitted_sessions(traffic: Traffic, key: str) -> SessionFit | None:
-    """None where prompts share nothing that is known, or too little that goes on: fewer than FEWEST_CONTINUED requests
-    that continue another, or FEWEST_STARTS sessions that begin."""
+def fitted_sessions(traffic: Traffic, key: str) -> SessionFit | str:
+    """Or why there are none: nothing says what prompts share, or too little of it goes on."""
     hashes = traffic.prefix_hashes
-    if hashes is None or hashes.block_tokens is None:
-        return None
+    if hashes is None:
+        return "it has no prefix hashes"
+    if hashes.block_tokens is None:
+        return "its prefix hashes agree with no size of a block"
     parent = continued(traffic, hashes, hashes.block_tokens)
     turns = np.flatnonzero(parent != NONE)
     if len(turns) < FEWEST_CONTINUED:
-        return None
+        return f"{len(turns):,} requests continue an earlier one, and {FEWEST_CONTINUED} are needed"
     pause_s = float(np.mean(traffic.arrival_s[turns] - traffic.arrival_s[parent[turns]]))
     patience_s = min(PATIENCE * pause_s, traffic.duration_s / 4)
     goes_on = np.zeros(traffic.requests, bool)
     goes_on[parent[turns]] = True
     share = float(goes_on[traffic.arrival_s <= traffic.duration_s - patience_s].mean())
     first = np.flatnonzero((parent == NONE) & (traffic.arrival_s >= patience_s))
-    if len(first) < FEWEST_STARTS or pause_s <= 0.0:
-        return None
+    if pause_s <= 0.0:
+        return "all turns of a session come at once"
+    if len(first) < FEWEST_STARTS:
+        return f"{len(first):,} sessions begin, and {FEWEST_STARTS} are needed"
     mean_turns = min(200.0, 1.0 / max(1e-3, 1.0 - share))
     system_blocks, prompts = _system_prompts(hashes, np.flatnonzero(parent == NONE))
-    system_tokens = system_blocks * hashes.block_tokens
+    system_tokens = min(MOST_SYSTEM_TOKENS, system_blocks * hashes.block_tokens)
     sessions = Sessions(
         mean_turns=short(mean_turns), mean_pause_s=min(86_400.0, short(pause_s)), system_tokens=system_tokens,
         system_prompts=prompts, longest_tokens=max(2, int(traffic.prompt_tokens.max())),
@@ -81,7 +85,20 @@ def fitted_sessions(traffic: Traffic, key: str) -> SessionFit | None:
     texts = replace(take(traffic, asked, "turns"), prompt_tokens=new[asked], prefix_hashes=None)
     laws = fitted_lengths(texts, key)
     del laws["empirical"]  # it draws whole prompts
-    return SessionFit(sessions, processes, laws) if processes else None
+    return SessionFit(sessions, processes, laws) if processes else "its sessions begin all at once"
+
+
+def whole_blocks(traffic: Traffic) -> PrefixHashes | None:
+    """The hashes without those of partial blocks: some traces name such a block as the whole one that comes of it,
+    others do not, and a cache keeps whole ones."""
+    hashes = traffic.prefix_hashes
+    if hashes is None or hashes.block_tokens is None:
+        return hashes
+    counts = np.diff(hashes.offsets)
+    kept = np.minimum(traffic.prompt_tokens // hashes.block_tokens, counts)
+    within = np.arange(len(hashes.flat)) - np.repeat(hashes.offsets[:-1], counts)
+    offsets = np.concatenate(([0], np.cumsum(kept))).astype(np.int64)
+    return PrefixHashes(hashes.flat[within < np.repeat(kept, counts)], offsets, hashes.block_tokens)
 
 
 def _rounded(process: Arrivals) -> Arrivals:

@@ -13,7 +13,7 @@ from planner.traffic.distances import ks_distance
 from planner.traffic.errors import refuse
 from planner.traffic.fitting.arrivals import fitted_arrivals
 from planner.traffic.fitting.lengths import fitted_lengths
-from planner.traffic.fitting.sessions import FEWEST_CONTINUED, fitted_sessions
+from planner.traffic.fitting.sessions import SessionFit, fitted_sessions, whole_blocks
 from planner.traffic.generating.arrivals import ARRIVALS, Arrivals
 from planner.traffic.generating.lengths import LENGTHS, Lengths
 from planner.traffic.generating.model import SyntheticModel
@@ -28,10 +28,9 @@ CRITERION = (
     f"the simplest kind whose score is at most {NEARLY:g} times the best one's and {NEARLY_BY:g} more; "
     "scores are distances on the held-out half, small is good"
 )
-SESSIONS_NEED = (
-    f"that takes prefix hashes, and {FEWEST_CONTINUED} requests of half the time that continue another"
-)
 FIT_PARTS = ("arrivals", "lengths", "sessions")
+#: Kinds that sessions cannot have: they hold whole requests, and sessions are made of what is new in each.
+NOT_IN_SESSIONS = {"arrivals": "replayed", "lengths": "empirical"}
 SESSION_KINDS = {"none": "Requests on their own", "growing": Sessions.TITLE}
 ORDER = (
     "none",
@@ -83,24 +82,37 @@ class Parts:
 
 def parts_of(traffic: Traffic, key: str) -> dict[str, Parts]:
     found = {"none": Parts(fitted_arrivals(traffic, key), fitted_lengths(traffic, key))}
-    if (growing := fitted_sessions(traffic, key)) is not None:
+    growing = fitted_sessions(traffic, key)
+    if isinstance(growing, SessionFit):
         found["growing"] = Parts(growing.arrivals, growing.lengths, growing.sessions)
     return found
 
 
-def to_try(parts: dict[str, Parts], arrivals: str, lengths: str, sessions: str) -> dict[str, Parts]:
-    """The kinds of sessions to try. Kinds of arrivals or lengths that sessions do not have leave requests on their
-    own, where sessions were not asked for."""
+def to_try(first: Traffic, parts: dict[str, Parts], asked: Mapping[str, str]) -> dict[str, Parts]:
+    """The kinds of sessions to try on `parts`, which are those of `first`. Kinds of arrivals or lengths that sessions
+    do not have leave requests on their own, where sessions were not asked for. TrafficError for sessions that are asked
+    for and cannot be fitted (field "sessions") or not with such a kind (that kind's field)."""
+    sessions = asked.get("sessions", "")
+    if sessions == "growing":
+        for part, kind in NOT_IN_SESSIONS.items():
+            if asked.get(part) == kind:
+                raise refuse(not_in_sessions(kind), code="option", field=part)
+    if sessions not in ("", *parts):
+        known = sessions in SESSION_KINDS
+        why = fitted_sessions(first, "") if known else f"there are {', '.join(SESSION_KINDS)}"
+        message = (
+            f"Sessions cannot be fitted to half of this traffic: {why}." if known else f"No such kind; {why}."
+        )
+        raise refuse(message, code="option", field="sessions")
     if sessions:
-        if sessions not in parts:
-            message = f"There is nothing to fit them to: {SESSIONS_NEED}."
-            raise refuse(message, code="option", field="sessions")
         return {sessions: parts[sessions]}
-    return {
-        kind: some
-        for kind, some in parts.items()
-        if kind == "none" or (arrivals in ("", *some.arrivals) and lengths in ("", *some.lengths))
-    }
+    wanted = {asked.get(part, "") for part in NOT_IN_SESSIONS}
+    alone = bool(wanted & set(NOT_IN_SESSIONS.values()))
+    return {kind: some for kind, some in parts.items() if kind == "none" or not alone}
+
+
+def not_in_sessions(kind: str) -> str:
+    return f"Sessions have no such kind: {kind} takes whole requests, and they are made of what is new in each turn."
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +152,9 @@ def hold(
 
 
 def _hit_rate(traffic: Traffic) -> float:
-    """What an endless cache would find; 0 where nothing says what prompts share."""
-    return (prefix_hit_rate(traffic.prefix_hashes) or 0.0) if traffic.prefix_hashes is not None else 0.0
+    """What an endless cache would find of whole blocks; 0 where nothing says what prompts share."""
+    hashes = whole_blocks(traffic)
+    return 0.0 if hashes is None else prefix_hit_rate(hashes) or 0.0
 
 
 def _arrivals(kind: str, second: Traffic, made: Traffic) -> Candidate:

@@ -14,7 +14,7 @@ from calibration.capacity import KVCapacity
 from calibration.engines import MeasuredEngine
 from calibration.steptime import linear_model
 from planner.search import ObjectiveError, PlanError, PlanResult, SearchSpace, parse_objectives, plan
-from planner.search.engines import seqs_of
+from planner.search.engines import budget_of, seqs_of
 from planner.search.inputs import traffic_inputs
 from planner.serving_engines import vllm
 from planner.traffic import PrefixHashes, Traffic
@@ -323,6 +323,18 @@ def test_a_pool_without_a_usable_block_is_refused(
     assert caught.value.field == "kv_tokens"
     with pytest.raises(ObjectiveError):
         plan(traffic(), model, KV_TOKENS, architecture, (), SPACE)
+
+
+def test_budgets_that_leave_no_pool_are_left_out_and_told(
+    traffic: Callable[..., Traffic], model: Any, architecture: Architecture
+) -> None:
+    small, large = min(SPACE.budgets_tokens), max(SPACE.budgets_tokens)
+    assert small < large
+    pools = KVCapacity((small, large), (0, 1 << 30), (KV_TOKENS, 0))
+    goals = parse_objectives(["ttft:p95:5"])
+    found = plan(traffic(), model, pools, architecture, goals, SPACE, max_model_len=8192, refits=2)
+    assert {budget_of(row.candidate.knobs) for row in found.candidates} == {small}
+    assert any(f"{large:,} tokens leave no memory for a KV cache" in one for one in found.verdict.remarks)
 
 
 def test_a_percentile_with_too_few_requests_is_not_claimed(ask: Ask, traffic: Callable[..., Traffic]) -> None:

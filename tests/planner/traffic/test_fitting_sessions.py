@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_sessions_are_kept_where_a_cache_finds_as_much(arrivals) -> None:
     assert report.model.sessions is not None
     assert parse_model(report.model.to_dict()) == report.model
     assert FitReport.from_dict(json.loads(json.dumps(report.to_dict(), allow_nan=False))) == report
-    assert not any("not fitted" in remark for remark in report.remarks)
+    assert report.remarks == ()
     _, synthetic = judged(parent, *report.chosen)
     assert synthetic.prefix_hashes is not None
 
@@ -128,7 +129,7 @@ def test_documents_that_many_ask_about_are_no_sessions() -> None:
     report = fit(Parent("x", "x", traffic)).report
     assert report.chosen[2] == "none"
     assert report.sessions == ()
-    assert any("is not fitted" in remark for remark in report.remarks)
+    assert any("is not in the model" in remark for remark in report.remarks)
 
 
 def test_requests_on_their_own_are_taken_where_asked_for() -> None:
@@ -148,3 +149,44 @@ def test_what_sessions_cannot_be_fitted_with_is_refused_beside_its_field(session
     with pytest.raises(TrafficError) as caught:
         fit(Parent("x", "x", made(sessions, Gamma(rate_per_s=5, cv=1.5), 1_500)), **kinds)
     assert caught.value.field == field
+
+
+def test_how_partial_blocks_are_named_is_no_error_of_the_model() -> None:
+    """Two traffics alike but for the last block of a prompt, which one names as the whole block it becomes."""
+    traffic = made(CHAT)
+    hashes = traffic.prefix_hashes
+    assert hashes is not None and hashes.block_tokens is not None
+    flat = hashes.flat.copy()
+    partial = traffic.prompt_tokens % hashes.block_tokens > 0
+    flat[hashes.offsets[1:][partial] - 1] = np.arange(partial.sum(), dtype=np.uint64)
+    renamed = replace(traffic, prefix_hashes=replace(hashes, flat=flat))
+    reports = [fit(Parent("x", "x", one)).report for one in (traffic, renamed)]
+    held = [one.sessions[1].figures["hit_rate_heldout"] for one in reports]
+    assert held[0] == pytest.approx(held[1], abs=1e-9)
+    assert reports[1].chosen == reports[0].chosen
+
+
+def test_what_sessions_do_not_bring_is_told() -> None:
+    """A few long documents that many ask about, beside short talks of two turns: most of the reuse is no session's."""
+    rng = np.random.default_rng(4)
+    asked: list[tuple[int, list[int]]] = []
+    for at in range(600):
+        if at % 3 == 0:
+            blocks = 20 * int(rng.integers(1, 9))
+            asked.append((10 * blocks + 10, [*range(1_000 * blocks, 1_000 * blocks + blocks), 10**6 + at]))
+        own = [2 * 10**6 + 10 * at + k for k in range(5)]
+        asked += [(20, own[:2]), (50, own)]
+    traffic = of(asked)
+    report = fit(Parent("x", "x", traffic), sessions="growing").report
+    assert any("whole blocks" in remark for remark in report.remarks)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "words"),
+    [([(25, [1, 2, 90])] * 400, "0 requests continue an earlier one"),
+     ([(10 * (at % 400 + 1), list(range(at % 400 + 1))) for at in range(600)], "sessions begin")],
+)  # fmt: skip
+def test_why_sessions_cannot_be_fitted_is_told(prompts, words) -> None:
+    with pytest.raises(TrafficError) as caught:
+        fit(Parent("x", "x", of(prompts)), sessions="growing")
+    assert words in caught.value.detail
