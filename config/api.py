@@ -140,10 +140,15 @@ def _operation(request: HttpRequest) -> Mapping[str, Any]:
 
 def _refuse_unknown_query(request: HttpRequest) -> None:
     """Asked by whoever lets the request in, because ninja looks at a query only where an operation takes one. One that
-    is given twice has no meaning either."""
-    parameters = _operation(request).get("parameters", [])
-    _refuse_unknown(request.GET, [one["name"] for one in parameters if one["in"] == "query"])
-    if twice := [name for name, values in request.GET.lists() if len(values) > 1]:
+    is given twice has no meaning either, unless it is a list."""
+    known = {
+        one["name"]: one["schema"]
+        for one in _operation(request).get("parameters", [])
+        if one["in"] == "query"
+    }
+    _refuse_unknown(request.GET, known)
+    given = [name for name, values in request.GET.lists() if len(values) > 1]
+    if twice := [name for name in given if known[name].get("type") != "array"]:
         raise ApiError(422, "The request is not valid.", [(name, "Give it once.") for name in twice])
 
 
