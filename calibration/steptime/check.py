@@ -37,7 +37,7 @@ MAX_KNOTS = 12
 MANY_KNOTS = 96  # of the detailed form
 POINTS_EACH = 10  # points that a knot of the detailed form takes at least, on average
 FLOOR_SHARE = 1e-3  # of the fastest step: no step takes no time
-LOSS_SCALE = 0.03  # relative error at which a point's pull stops growing, as in the law's own fit
+LOSS_SCALE = 0.03  # log ratio at which the loss turns from square to absolute, of the law as well
 ROBUST_ROUNDS = 4
 _RIDGE = 1e-6  # of a column's scale: makes the optimum unique where columns coincide
 

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.steptime.check import CheckModel, Detail, averaged, details_for, fit_check, token_knots
+from calibration.steptime.check import (
+    LOSS_SCALE,
+    CheckModel,
+    Detail,
+    averaged,
+    details_for,
+    fit_check,
+    token_knots,
+)
 from calibration.steptime.law import INDEX, PARAMETERS, Tokens, seconds_and_slopes
 from calibration.steptime.samples import StepSample
 from calibration.steptime.shapes import StepFeatures, features_of
@@ -24,7 +32,6 @@ from calibration.steptime.starting import starting_points
 
 Floats = NDArray[np.float64]
 
-LOSS_SCALE = 0.03  # log ratio at which the loss turns from square to absolute
 PRIOR_WIDTH = 2.0  # in log units (a factor of 7)
 FARTHEST = 14.0  # log units from the prior's centre within which parameters are sought (a factor of 1e6)
 DECODE_SHARE = 0.45

@@ -95,7 +95,7 @@ def whole_blocks(traffic: Traffic) -> PrefixHashes | None:
     if hashes is None or hashes.block_tokens is None:
         return hashes
     counts = np.diff(hashes.offsets)
-    kept = np.minimum(traffic.prompt_tokens // hashes.block_tokens, counts)
+    kept = _whole_counts(traffic, hashes, hashes.block_tokens)
     within = np.arange(len(hashes.flat)) - np.repeat(hashes.offsets[:-1], counts)
     offsets = np.concatenate(([0], np.cumsum(kept))).astype(np.int64)
     return PrefixHashes(hashes.flat[within < np.repeat(kept, counts)], offsets, hashes.block_tokens)
@@ -111,7 +111,7 @@ def _rounded(process: Arrivals) -> Arrivals:
 
 def continued(traffic: Traffic, hashes: PrefixHashes, block_tokens: int) -> Integers:
     """int64[N]: the request that each continues, NONE where it begins something."""
-    whole = np.minimum(traffic.prompt_tokens // block_tokens, np.diff(hashes.offsets))
+    whole = _whole_counts(traffic, hashes, block_tokens)
     names, codes = np.unique(hashes.flat, return_inverse=True)
     last = np.full(traffic.requests, NONE, np.int64)  # code of the last whole block
     has = whole > 0
@@ -134,6 +134,11 @@ def continued(traffic: Traffic, hashes: PrefixHashes, block_tokens: int) -> Inte
         if has[request] and is_last[last[request]]:
             waiting[int(last[request])] = request
     return parent
+
+
+def _whole_counts(traffic: Traffic, hashes: PrefixHashes, block_tokens: int) -> Integers:
+    """int64[N]: how many of a prompt's blocks are whole."""
+    return np.minimum(traffic.prompt_tokens // block_tokens, np.diff(hashes.offsets))
 
 
 def _followers(codes: Integers, offsets: Integers, whole: Integers, names: int) -> Integers:
