@@ -28,6 +28,7 @@ from config.schemas import (
     job_fields,
     of,
     refuse_reader,
+    refuse_unknown_project,
 )
 
 router = Router()
@@ -150,6 +151,7 @@ def _check(row: DriftCheck) -> dict[str, Any]:
 @router.get("/schedules", response=answers({200: SchedulePage}), operation_id="list_schedules")
 def list_schedules(request: HttpRequest, filters: Query[ScheduleFilters]) -> dict[str, Any]:
     """The schedules of your projects, by name."""
+    refuse_unknown_project(request.user, filters.project)
     rows = Schedule.objects.visible_to(request.user).select_related("project", "owner")
     wanted = {"project__slug": filters.project, "calibration": filters.calibration}
     rows = rows.filter(**{key: value for key, value in wanted.items() if value is not None})

@@ -70,6 +70,7 @@ class JobFilters(Paging):
     status: Status | None = None
 
     def select(self, rows: OwnedQuerySet[Any], user: Any) -> Any:
+        refuse_unknown_project(user, self.project)
         rows = rows.visible_to(user).select_related("project", "owner")
         wanted = {"project__slug": self.project, "status": self.status}
         return rows.filter(**{key: value for key, value in wanted.items() if value is not None})
@@ -119,6 +120,12 @@ def found(rows: OwnedQuerySet[Any], request: HttpRequest, pk: uuid.UUID, *, to_w
     return get(rows.select_related("project", "owner"), request.user, pk)
 
 
+def refuse_unknown_project(user: Any, slug: str | None) -> None:
+    """422 for a slug that is none of the user's projects: an empty list would say that the project has nothing."""
+    if slug is not None and not Project.objects.visible_to(user).filter(slug=slug).exists():
+        raise ApiError(422, "The request is not valid.", [("project", "You have no project with this slug.")])
+
+
 def refuse_reader(request: HttpRequest, project: Project) -> None:
     """403 for a viewer of the project."""
     if not may_write(request.user, project):
@@ -127,9 +134,7 @@ def refuse_reader(request: HttpRequest, project: Project) -> None:
 
 def target_project(request: HttpRequest, slug: str | None) -> Project:
     """Where a new object goes: the project named, or the first one the user may write to."""
-    visible = Project.objects.visible_to(request.user)
-    if slug is not None and not visible.filter(slug=slug).exists():
-        raise ApiError(422, "The request is not valid.", [("project", "You have no project with this slug.")])
+    refuse_unknown_project(request.user, slug)
     try:
         return current_project(request.user, slug)
     except Http404 as error:

@@ -21,6 +21,7 @@ from config.schemas import (
     target_project,
 )  # fmt: skip
 from planner import services
+from planner.filters import NOT_JUDGED
 from planner.forms import SynthesiseForm
 from planner.models import Plan, TrafficJob, TrafficSet
 from planner.plan_basis import Fresh, freshness_fields, freshness_of_plans
@@ -94,7 +95,8 @@ def _fields(row: Plan, state: Staleness | None, fresh: Sequence[Fresh]) -> dict[
     return {
         **job_fields(row), "calibration": row.calibration_id, "second_calibration": row.second_calibration_id,
         "traffic": row.traffic_id,
-        "objectives": row.objectives, "feasible": row.feasible, "sentence": row.sentence,
+        "objectives": row.objectives, "feasible": row.feasible, "unjudged": row.unjudged,
+        "sentence": row.sentence,
         "staleness": state and state.to_dict(), "freshness": freshness_fields(fresh),
     }  # fmt: skip
 
@@ -119,6 +121,8 @@ def list_plans(request: HttpRequest, filters: Query[PlanFilters]) -> dict[str, A
     rows = filters.select(light, request.user).select_related(*both)
     wanted = {"feasible": filters.feasible, "calibration": filters.calibration, "traffic": filters.traffic}
     rows = rows.filter(**{key: value for key, value in wanted.items() if value is not None})
+    if filters.unjudged is not None:
+        rows = rows.filter(NOT_JUDGED) if filters.unjudged else rows.exclude(NOT_JUDGED)
     shown = list(filters.slice(rows))
     states, fresh = staleness_by_id(shown), freshness_of_plans(shown)
     return {

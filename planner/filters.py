@@ -12,11 +12,13 @@ from planner.models import FORMAT_NAMES, Plan, TrafficSet
 from planner.unjudged import UNJUDGED
 
 UNKNOWN = Q(sentence__startswith=UNJUDGED)
+#: Plans that ended without knowing whether anything meets (`Plan.unjudged`).
+NOT_JUDGED = Q(feasible=False) & UNKNOWN
 STATUSES = {
     "active": ("queued or running", Q(status__in=Job.ACTIVE)),
     "meets": ("meets the objectives", Q(status=Job.DONE, feasible=True)),
     "nothing": ("nothing meets them", Q(status=Job.DONE, feasible=False) & ~UNKNOWN),
-    "unjudged": ("not judged", Q(status=Job.DONE, feasible=False) & UNKNOWN),
+    "unjudged": ("not judged", Q(status=Job.DONE) & NOT_JUDGED),
     "failed": ("failed", Q(status=Job.FAILED)),
     "cancelled": ("cancelled", Q(status=Job.CANCELLED)),
     "interrupted": ("interrupted", Q(status=Job.INTERRUPTED)),

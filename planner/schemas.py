@@ -119,6 +119,11 @@ class PlanOut(JobOut):
     traffic: uuid.UUID
     objectives: list[str]
     feasible: bool | None = Field(description="null until it is done.")
+    unjudged: bool = Field(
+        False,
+        description="Not feasible, because what comes closest left the region that was measured: nothing is known to "
+        "fail.",
+    )
     sentence: str = Field(description="The verdict.")
     staleness: StalenessOut | None = Field(description="Null of a plan that is not done.")
     freshness: list[PlanFreshnessOut] = Field(description="Of each calibration it rests on.")
@@ -138,7 +143,10 @@ class PlanPage(Schema):
 
 
 class PlanFilters(JobFilters):
-    feasible: bool | None = None
+    feasible: bool | None = Field(None, description="false: with those that could not be judged.")
+    unjudged: bool | None = Field(
+        None, description="true: only those that could not be judged; false: all others."
+    )
     calibration: uuid.UUID | None = None
     traffic: uuid.UUID | None = None
 

@@ -14,7 +14,14 @@ from accounts import limits
 from calibration.form_parts import stream
 from calibration.jobs import request_cancel
 from config.errors import answers, conflict, form_error
-from config.schemas import form_data, found, job_fields, target_project, uploaded
+from config.schemas import (
+    form_data,
+    found,
+    job_fields,
+    refuse_unknown_project,
+    target_project,
+    uploaded,
+)  # fmt: skip
 from planner import import_work, services, uploads
 from planner.forms import UploadTrafficForm
 from planner.models import TrafficImport, TrafficSet
@@ -36,6 +43,7 @@ def _job(row: TrafficImport) -> dict[str, Any]:
 @router.get("/traffic", response=answers({200: TrafficPage}), operation_id="list_traffic")
 def list_traffic(request: HttpRequest, filters: Query[TrafficFilters]) -> dict[str, Any]:
     """The traffic of your projects, newest first."""
+    refuse_unknown_project(request.user, filters.project)
     rows = TrafficSet.objects.visible_to(request.user).select_related("project", "owner")
     if filters.project is not None:
         rows = rows.filter(project__slug=filters.project)

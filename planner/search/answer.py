@@ -117,6 +117,8 @@ def _feasible(
     final = unfinished != words.SEARCHING
     finalists = {id(option): _finalist(question, option, look=final) for option in options}
     complete = not unfinished and all(done for _, done in finalists.values())
+    if other and _holds_as_surely(question, other, chosen[0], finalists):
+        chosen, other = [other, chosen[0]], chosen[0]
     choice = finalists[id(chosen[0])][0]
     ties = ranking.tied_with(chosen[0], tried, objectives, band)
     verdict = Verdict(
@@ -143,13 +145,32 @@ def _feasible(
     return Answer(verdict, complete, chosen[0], other)
 
 
+def _holds_as_surely(
+    question: Question, simple: Option, choice: Option, finalists: Mapping[int, tuple[Finalist, bool]]
+) -> bool:
+    """Whether `simple` is simpler than the choice, costs as much and holds in as many of the same draws: how wide a
+    margin is beyond what it takes to be as sure is no reason for a second pool. Without draws: whether it holds by
+    more than the error band."""
+    if simple.status != "meets" or simple.cost != choice.cost:
+        return False
+    if ranking.simplicity(simple)[:2] >= ranking.simplicity(choice)[:2]:
+        return False
+    one, other = finalists[id(simple)][0], finalists[id(choice)][0]
+    if one.refits and other.refits:
+        return one.holding >= other.holding
+    return simple.margin(question.bench.objectives) > question.band
+
+
 def _best_other(question: Question, tried: Sequence[Option], own: Option) -> Option | None:
-    """The best of the other deployment: the least that meets, else the closest at the cost of the choice."""
+    """The best of the other deployment: the least that meets (of as much, what comes without a warning where the choice
+    does), else the closest at the cost of the choice."""
     objectives, band = question.bench.objectives, question.band
     others = [option for option in tried if option.candidate.deployment != own.candidate.deployment]
     met = [option for option in others if option.status == "meets"]
     if met:
-        return ranking.best_of(met, objectives, band)
+        least = min(option.cost for option in met)
+        sound = [option for option in met if option.cost == least and not option.warnings]
+        return ranking.best_of(met if own.warnings or not sound else sound, objectives, band)
     level = [option for option in others if option.cost == own.cost]
     return ranking.closest(level or others, objectives, band)
 

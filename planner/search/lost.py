@@ -104,6 +104,10 @@ def _why(
     if best.warnings and not choice.warnings:
         simpler = f"the choice comes without a warning ({'; '.join(best.warnings)})"
     tie = f": a tie, and {simpler}" if abs(left - margin) <= band else ""
+    if left - margin > band:
+        tie = f": the choice holds as surely, and {simpler}"
+    elif margin - left > band and best.warnings and not choice.warnings:
+        tie = f", and comes with a warning ({'; '.join(best.warnings)})"
     return (
         f"meets the objectives too, with a worst margin of {100 * left:.3g} % against {100 * margin:.3g} %"
         f"{tie}; {behind(best)}"

@@ -6,7 +6,8 @@ apart. One that the engine's rules do not warn of wins it over one that they do,
 replicas alike before two pools, requests dealt in turn before other
 routers, pools on one kind of hardware before others, then the one that changes fewest of the engine's defaults, and
 changes them least. What is still equal is decided by the order of the space, so that the same question has the same
-answer.
+answer. Two pools must be needed as well: where replicas alike that cost as much hold in as many of the draws, these
+are the answer, however much wider the pools' margin (`answer.py`, once the draws are known).
 """
 
 from __future__ import annotations

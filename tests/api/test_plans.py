@@ -183,6 +183,27 @@ def test_the_list_filters(api, finished_plan):
     assert "result" not in api.get(PLANS).json()["items"][0]
 
 
+def test_plans_that_could_not_be_judged_are_told_apart(api, finished_plan):
+    assert api.get(f"{PLANS}?unjudged=true").json()["count"] == 0
+    assert api.get(f"{PLANS}?unjudged=false").json()["items"][0]["unjudged"] is False
+    rows = Plan.objects.filter(pk=finished_plan.pk)
+    rows.update(feasible=None, sentence="")
+    assert api.get(f"{PLANS}?unjudged=false").json()["count"] == 1, "it is at it"
+    rows.update(feasible=False, sentence="Nothing can be recommended: it left the measured region.")
+    assert [item["unjudged"] for item in api.get(f"{PLANS}?unjudged=true").json()["items"]] == [True]
+    assert api.get(f"{PLANS}?unjudged=false").json()["count"] == 0
+    rows.update(sentence="No configuration meets this: it is too slow.")
+    assert api.get(f"{PLANS}?feasible=false&unjudged=false").json()["count"] == 1
+
+
+@pytest.mark.parametrize("address", ["plans", "traffic", "calibrations", "schedules", "verifications"])
+def test_a_list_of_what_is_not_there_is_refused(api, address, finished_plan):
+    """An empty list would say that there is such a project, and nothing in it."""
+    found = errors(api.get(f"/api/v1/{address}?project=nope"))
+    assert found == {"project": "You have no project with this slug."}
+    assert api.get(f"/api/v1/{address}?project={finished_plan.project.slug}").status_code == 200
+
+
 def test_a_plan_is_cancelled_once_and_run_again_once_it_has_ended(api, finished_plan):
     url = f"{PLANS}/{finished_plan.pk}"
     assert post(api, f"{url}/cancel").status_code == 409

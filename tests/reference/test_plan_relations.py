@@ -220,11 +220,15 @@ def test_a35_more_sequences_serve_more_and_wait_longer(cases: Mapping[str, Any])
     assert cases["A35"]["knob"] == "max_num_seqs"
 
 
-def test_with_two_gpus_and_the_chat_preset_separate_pools_win_only_where_the_gaps_need_them() -> None:
+@pytest.mark.parametrize("rate_per_s", [12.0, 20.0])
+def test_with_two_gpus_and_the_chat_preset_separate_pools_win_only_where_the_gaps_need_them(
+    rate_per_s: float,
+) -> None:
     """Llama-3.1-8B in bf16 on an H100 by its data sheet (weights read once, half the peak for prompts). Over a sweep of
-    limits on ITL p99 the answer is two pools exactly where no two replicas alike hold the limit and the pools do."""
+    limits on ITL p99 the answer is two pools exactly where no two replicas alike hold the limit and the pools do. At 20
+    a second two replicas are needed either way, and where both hold it, the pools' margin is the wider one."""
     model = linear_model(16.06e9 / 3.35e12, token_s=2 * 8.03e9 / (0.5 * 989e12))
-    chat = synthesise("chat", requests=400, rate_per_s=12.0, seed=1)
+    chat = synthesise("chat", requests=400, rate_per_s=rate_per_s, seed=1)
     space = SearchSpace((256, 512, 1024), max_num_seqs=(64, 128), max_replicas=2, local_prefill_tokens=(0,))
     told = {}
     for limit_ms in (4.0, 5.0, 5.5, 6.0, 8.0, 20.0):

@@ -159,6 +159,29 @@ def test_separate_pools_win_where_the_gap_objective_needs_them(
     assert lax.verdict.choice.candidate.deployment == "aggregated"
 
 
+def test_a_wider_margin_is_no_reason_for_a_second_pool(
+    ask: Callable[..., PlanResult], traffic: Callable[..., Traffic]
+) -> None:
+    """At 14 requests a second two replicas are needed either way. Pools would leave 35 % of the limits, replicas alike
+    27 %, and both hold in every draw."""
+    chat = traffic(requests=400, rate_per_s=14.0, prompt=300, output=60)
+    space = replace(SPACE, budgets_tokens=(192, 1024), max_num_seqs=(16, 64), max_replicas=2)
+    goals, link = ("ttft:p95:0.3", "itl:p99:0.04"), Conditions(link=FAST)
+    verdict = ask(*goals, requests=chat, space=space, conditions=link, refits=8).verdict
+    assert verdict.choice is not None
+    assert verdict.other is not None
+    assert (verdict.choice.candidate.deployment, verdict.choice.candidate.replicas) == ("aggregated", 2)
+    assert (verdict.other.candidate.deployment, verdict.other.status) == ("disaggregated", "meets")
+    assert verdict.choice.holding == verdict.other.holding == 8
+    ours, theirs = (
+        min(p.margin for p in finalist.predictions if p.margin is not None)
+        for finalist in (verdict.choice, verdict.other)
+    )
+    assert theirs > ours
+    lost = next(lost for lost in verdict.lost if lost.what == "disaggregated")
+    assert "holds as surely, and replicas alike are simpler" in lost.reason
+
+
 def test_two_pools_say_what_is_on_each(
     ask: Callable[..., PlanResult], traffic: Callable[..., Traffic]
 ) -> None:
