@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +43,23 @@ MOST_OFF = 2.0  # by which a model may miss the median of the samples it was fit
 MAX_DEPTH = 32  # of nested objects and lists
 MAX_NOTES_BYTES = 1 << 18  # of environment and of provenance, as JSON
 SHORTEST_S, LONGEST_S = 1e-7, 3600.0
+#: Of what was recorded, what is read again: a text where it is there at all, such as `started_at`, from which the age
+#: of the steps is told.
+TEXTS = {
+    "environment": (
+        "started_at",
+        "processor",
+        "device_name",
+        "driver",
+        "torch",
+        "cuda",
+        "dtype",
+        "weights",
+        "mixed_mode",
+    ),
+    "provenance": ("engine", "dtype", "mixed_mode", "reason", "file"),
+}
+CLOCKS_APART = timedelta(days=1)  # that two machines' clocks and time zones may differ
 #: Characters that no text of ours has: control characters but tab and line ends, surrogates, directional marks.
 NO_TEXT = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -170,7 +188,7 @@ def _content(data: bytes) -> dict[str, Any]:
         raise DocumentError("file", str(error)) from None
     if not isinstance(outer, dict) or outer.get("format") != FORMAT:
         raise DocumentError("format", f"is not {FORMAT!r}: this is no calibration file")
-    if outer.get("version") != VERSION or isinstance(outer.get("version"), bool):
+    if type(outer.get("version")) is not int or outer["version"] != VERSION:
         raise DocumentError("version", f"must be {VERSION}, the one this release reads")
     content = _field(outer, "content", dict)
     _refuse_unstorable(content, "content", 1)
@@ -211,11 +229,29 @@ def _architecture(content: Mapping[str, Any]) -> Architecture:
 
 
 def _notes(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A free object of what was recorded: any keys, but of a size that a page can show."""
+    """A free object of what was recorded: any keys, but of a size that a page can show, and TEXTS as such."""
     value: dict[str, Any] = _field(mapping, key, dict)
     if len(json.dumps(value)) > MAX_NOTES_BYTES:
         raise DocumentError(key, f"is larger than {MAX_NOTES_BYTES >> 10} KiB")
+    for name in TEXTS[key]:
+        if not isinstance(value.get(name), str | None):
+            raise DocumentError(f"{key}.{name}", "must be text")
+    if key == "environment" and value.get("started_at"):
+        _check_moment(value["started_at"])
     return value
+
+
+def _check_moment(text: str) -> None:
+    """That steps were timed at some moment, and not in days to come: they would be fresh for ever."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DocumentError(
+            "environment.started_at", "must be a date and time, as 2026-03-01T12:00:00+00:00"
+        ) from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    if found > datetime.now(UTC) + CLOCKS_APART:
+        raise DocumentError("environment.started_at", "lies in the future")
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -7,11 +7,14 @@ An interval counts seconds from an anchor, whatever clocks on walls do. A cron e
   - with a wildcard in the hours ("*/15 * * * *") every real quarter of an hour comes, in a doubled hour too.
 
 What comes due outside the window waits for it to open; what waits together is one occasion. All instants are aware;
-what is returned is in UTC. The fields of an expression are read by Celery's parser, the one that beat uses.
+what is returned is in UTC. The fields of an expression are read by Celery's parser, the one that beat uses, after two
+things that it does not do: Sunday may be 7 as well as 0, as crons have it, and what is no expression is refused (it
+reads "1-5-9" as "1-5" and the month "mon").
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,10 +23,19 @@ from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery.schedules import ParseException, crontab
+from celery.schedules import ParseException, crontab, crontab_parser
 
 LONGEST_SEARCH_DAYS = 8 * 366 + 2  # 29 February may be eight years away
 MOST_COUNTED = 999
+FIELDS = ("minute", "hour", "day of month", "month", "day of week")
+_NAMES = {
+    "month": ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+              "november", "december"),
+    "day of week": ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"),
+}  # fmt: skip
+_PART = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]{1,3}))?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,2}")
+LONGEST_FIELD = 64  # characters of beat's columns for month and day of week, the shortest that it has
 
 
 class BadRule(ValueError):
@@ -52,10 +64,7 @@ class Cron:
 @lru_cache(maxsize=256)
 def parse_cron(text: str) -> Cron:
     """Five fields: minute, hour, day of month, month, day of week. Raises BadRule."""
-    fields = text.split()
-    if len(fields) != 5:
-        raise BadRule("cron", f"A cron expression has five fields, not {len(fields)}.")
-    minute, hour, day, month, weekday = fields
+    minute, hour, day, month, weekday = _fields(text)
     if not day.startswith("*") and not weekday.startswith("*"):
         raise BadRule(
             "cron", "Crons disagree about a day of the month beside a day of the week: leave one of them *."
@@ -65,7 +74,7 @@ def parse_cron(text: str) -> Cron:
             minute=minute, hour=hour, day_of_month=day, month_of_year=month, day_of_week=weekday
         )
     except (ParseException, ValueError) as error:
-        raise BadRule("cron", f"This is not a cron expression: {str(error).rstrip('.')}.") from None
+        raise _unreadable(error) from None
     values = {"minutes": parsed.minute, "hours": parsed.hour, "days": parsed.day_of_month,
               "months": parsed.month_of_year, "weekdays": parsed.day_of_week}  # fmt: skip
     if empty := [name for name, found in values.items() if not found]:
@@ -74,6 +83,75 @@ def parse_cron(text: str) -> Cron:
         tuple(sorted(parsed.minute)), tuple(sorted(parsed.hour)), frozenset(parsed.day_of_month),
         frozenset(parsed.month_of_year), frozenset(parsed.day_of_week), hour.startswith("*"),
     )  # fmt: skip
+
+
+def beat_fields(text: str) -> tuple[str, ...]:
+    """The five fields of an expression that `parse_cron` takes, as beat's columns hold them and its parser reads them:
+    a long one as the list of its values."""
+    cron = parse_cron(text)
+    values = (cron.minutes, cron.hours, cron.days, cron.months, cron.weekdays)
+    return tuple(
+        field if len(field) <= LONGEST_FIELD else ",".join(map(str, sorted(own)))
+        for field, own in zip(_fields(text), values, strict=True)
+    )
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    """As Celery's parser reads them: Sunday as 0. Raises BadRule for what is no expression."""
+    fields = text.lower().split()
+    if len(fields) != len(FIELDS):
+        raise BadRule("cron", f"A cron expression has five fields, not {len(fields)}.")
+    for name, field in zip(FIELDS, fields, strict=True):
+        for part in field.split(","):
+            _check_part(name, part)
+    try:
+        return (*fields[:-1], _with_sunday_as_0(fields[-1]))
+    except (ParseException, ValueError) as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> BadRule:
+    return BadRule("cron", f"This is not a cron expression: {str(error).rstrip('.')}.")
+
+
+def _check_part(name: str, part: str) -> None:
+    found = _PART.fullmatch(part)
+    if found is None:
+        raise BadRule("cron", f"This is not a cron expression: {part!r} is no {name}.")
+    if found["step"] is not None and found["first"] is not None and found["last"] is None:
+        raise BadRule(
+            "cron", f"This is not a cron expression: {part!r} has a step, but no range to step through."
+        )
+    if found["step"] is not None and int(found["step"]) == 0:
+        raise BadRule("cron", f"This is not a cron expression: {part!r} takes steps of 0.")
+    names = _NAMES.get(name, ())
+    for end in (found["first"], found["last"]):
+        named = end is not None and len(end) >= 3 and any(known.startswith(end) for known in names)
+        if end is not None and not named and not _NUMBER.fullmatch(end):
+            raise BadRule("cron", f"This is not a cron expression: {end!r} is no {name}.")
+
+
+def _with_sunday_as_0(field: str) -> str:
+    """The same days of the week without a 7: "5-7" is Friday to Sunday."""
+    parts = [_ends(part) for part in field.split(",")]
+    if not any("7" in ends for ends, _ in parts):
+        return field
+    days: set[int] = set()
+    for ends, step in parts:
+        first, last = ends[0], ends[-1]
+        if last == "7" and first != "7":
+            begin = min(crontab_parser(7).parse(first))
+            days.update(day % 7 for day in range(begin, 8, step))
+        else:
+            zeros = "-".join("0" if end == "7" else end for end in ends)
+            days |= crontab_parser(7).parse(f"{zeros}/{step}" if step > 1 else zeros)
+    return ",".join(map(str, sorted(days)))
+
+
+def _ends(part: str) -> tuple[list[str], int]:
+    """The ends of a range, one or two, and its step."""
+    ends, _, step = part.partition("/")
+    return ["7" if end == "07" else end for end in ends.split("-")], int(step or 1)
 
 
 @dataclass(frozen=True, slots=True)

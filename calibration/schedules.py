@@ -29,7 +29,7 @@ from calibration import drift_checks, services
 from calibration.jobs import Job, request_cancel
 from calibration.lineage import same_subject
 from calibration.models import Calibration, DriftCheck, Schedule, ScheduleRun
-from calibration.occasions import BadRule
+from calibration.occasions import BadRule, beat_fields
 
 TASK = "calibration.tasks.run_schedule"
 MESSAGE_EXPIRES_S = 60  # a knock that nobody heard for so long says nothing that the sweep does not
@@ -119,7 +119,7 @@ def _wanted(schedule: Schedule) -> dict[str, Any]:
         )
     else:
         names = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
-        fields = dict(zip(names, schedule.cron.split(), strict=True))
+        fields = dict(zip(names, beat_fields(schedule.cron), strict=True))
         crontab, _ = CrontabSchedule.objects.get_or_create(timezone=schedule.time_zone, **fields)
     return {
         "task": TASK, "args": json.dumps([str(schedule.pk)]), "enabled": schedule.enabled, "one_off": False,

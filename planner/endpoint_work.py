@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration import outgoing
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobRefused, JobRun
 from calibration.pipeline import device_kind
 from calibration.sources.outbound import OutboundError
 from planner import endpoint_keys
@@ -26,7 +27,8 @@ from planner.verification.endpoint_report import EndpointReport, compare_endpoin
 from planner.verification.load import Endpoint
 from planner.verification.load import run as send
 from planner.verification.measured import Measured, measure
-from planner.verification_results import store
+from planner.verification.partial import UNENDED, partial_endpoint
+from planner.verification_results import broken_off, store
 from planner.verification_subject import Subject, paced, predict, subject_of
 from planner.verifications import why_not_endpoint
 from planner.work import await_simulator
@@ -70,6 +72,9 @@ def verify_endpoint(row: Verification, run: JobRun) -> None:
         )  # fmt: skip
     except OutboundError as problem:
         raise JobRefused(f"{problem}.") from problem
+    if run.should_stop() and any(answer.error in UNENDED for answer in answers):
+        more = {"first": subject.first, "of": subject.of, "replicas": subject.replicas, **pace}
+        raise broken_off(row, partial_endpoint(answers, predicted, _places(subject), row.seed) | more)
     measured = measure(answers)
     kinds = {device_kind(each.device) for each in devices}
     kind = "gpu" if "gpu" in kinds else "cpu"  # of both the tighter bars
@@ -77,13 +82,17 @@ def verify_endpoint(row: Verification, run: JobRun) -> None:
         predicted, refits, measured, kind, extra_s=_extra_s(subject.requests),
         seed=row.seed,
     )  # fmt: skip
-    if run.should_stop() and not measured.answered:
-        raise JobCancelled
     pace_and_device = {**pace, "device": " and ".join(dict.fromkeys(each.device_label for each in devices))}
     _write(row, report, subject, predicted, measured, pace_and_device)
     run.write_log(report.sentence)
-    if run.should_stop():
-        raise JobCancelled
+
+
+def _places(subject: Subject) -> NDArray[np.int64]:
+    """Where each request stands in the prediction: replicas alike are predicted one after the other."""
+    everything = np.arange(subject.requests.count)
+    if subject.split is not None:
+        return everything
+    return np.argsort(np.concatenate([everything[i :: subject.replicas] for i in range(subject.replicas)]))
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
 """The work behind the mixed-load experiment: every way of every case predicted and run, and one report. Where an engine
-ends under it the ways that were done are the report, with the one in which it broke off."""
+ends under it, or it is asked to stop, the ways that were done are the report, with the one in which it broke off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibration.architecture import Architecture
 from calibration.engine.client import EngineClient, EngineError
 from calibration.experiment import Envelope
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobRefused, JobRun
 from calibration.pipeline import device_kind
 from calibration.services import step_time_model
 from calibration.steptime import StepTimeModel
@@ -28,6 +28,7 @@ from planner.verification import mixed_load
 from planner.verification.loop import Replayed, Stopped, replay
 from planner.verification.mixed_load import Case, Served, Way
 from planner.verification.partial import (
+    ASKED,
     BrokenWay,
     partial_mixed_load,
     served_by_one,
@@ -45,7 +46,7 @@ REFITS = 8
 
 
 class _Ended(Exception):
-    """An engine ended; what its run had done by then, and why in words."""
+    """A run broke off; what it had done by then, and why in words."""
 
     def __init__(self, so_far: ServedSoFar, words: str) -> None:
         super().__init__(words)
@@ -135,7 +136,7 @@ def _wish(
 def _served(
     bench: _Bench, cases: Sequence[Case], *, apart: bool
 ) -> tuple[list[Served], dict[str, Any] | None]:
-    """Every way of every case, in order, and what is told of an engine that ended before all were done. Refused
+    """Every way of every case, in order, and what is told where it broke off before all were done. Refused
     beforehand if it would take too long."""
     bench.run.progress(0, 1, "Predicting")
     asked = [
@@ -157,8 +158,6 @@ def _served(
         try:
             for number in range(bench.row.replays):
                 measured.append(_run(bench, way, case, requests, number))
-        except Stopped as stopped:
-            raise JobCancelled from stopped
         except _Ended as ended:
             where = BrokenWay(way.text, case.text, at, len(asked), len(measured), bench.row.replays)
             broken = partial_mixed_load(ended.so_far, requests.count, where, ended.words)
@@ -181,9 +180,10 @@ def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -
                 bench.found[-1], requests, knobs, bench.model.arrays(), seed=seed, with_host_gap=gap,
                 on_step=lambda tokens, seconds: steps_s.append(seconds), should_stop=bench.run.should_stop,
             ))  # fmt: skip
-        except EngineError as error:
+        except (Stopped, EngineError) as ended:
             so_far = served_by_one(requests, knobs, bench.model.arrays(), steps_s)
-            raise _Ended(so_far, f"the engine ended. {error}") from error
+            words = ASKED if isinstance(ended, Stopped) else f"the engine ended. {ended}"
+            raise _Ended(so_far, words) from ended
     blocks = bench.kv_tokens // BLOCK_TOKENS + SLACK_BLOCKS + case.streams
     assert bench.table is not None  # noqa: S101 - pools are run with their hand-off
     drive = TwoPools(
@@ -196,9 +196,10 @@ def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -
     )
     try:
         return bench.note(replay_two_pools(drive, requests, there)[0])
-    except EngineError as error:
+    except (Stopped, EngineError) as ended:
         who = "decode" if drive.at else "prefill"
-        raise _Ended(served_by_pools(drive, 1), f"the {who} engine ended. {error}") from error
+        words = ASKED if isinstance(ended, Stopped) else f"the {who} engine ended. {ended}"
+        raise _Ended(served_by_pools(drive, 1), words) from ended
 
 
 def _facts(

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from calibration.engine.client import EngineClient, EngineError
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobRefused, JobRun
 from calibration.pipeline import device_kind
 from calibration.transfer import TransferTable
 from planner.models import Verification
 from planner.pool_models import PoolModels
 from planner.simulation.outcome import Outcome
 from planner.verification.loop import Replayed, Stopped
-from planner.verification.partial import partial_report, served_by_pools
+from planner.verification.partial import ASKED, partial_report, served_by_pools
 from planner.verification.pool_steps import PoolSteps
 from planner.verification.report import compare
 from planner.verification.sequences import Blocks, Sequences
@@ -91,17 +91,14 @@ def _replays(
         )  # fmt: skip
         try:
             replays.append(replay_two_pools(drive, subject.requests, subject.deployment(steps, table))[0])
-        except Stopped as stopped:
-            kept.save()
-            raise JobCancelled from stopped
-        except EngineError as error:
+        except (Stopped, EngineError) as ended:
             kept.save()
             prefill = subject.pools[0].replicas
             who = "prefill" if drive.at < prefill else "decode"
-            words = f"the {who} engine ended. {error}"
+            words = ASKED if isinstance(ended, Stopped) else f"the {who} engine ended. {ended}"
             which = which_replay(number, row.replays)
             report = partial_report(served_by_pools(drive, prefill), predicted, words, row.seed, which)
-            raise broken_off(row, report) from error
+            raise broken_off(row, report) from ended
     kept.save()
     return replays, drive.hand_offs
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibration.architecture import Architecture
+from calibration.drift import asked_dtype
 from calibration.engine.client import EngineClient, EngineError, rank_device
 from calibration.engine.device_lock import DeviceBusy, device_lock
 from calibration.engine.memory import cpu_memory_bytes
@@ -43,9 +44,10 @@ class EngineWish:
 
 @contextlib.contextmanager
 def engines(calibration: Calibration, run: JobRun, wish: EngineWish) -> Iterator[list[EngineClient]]:
-    """Warm engines on the calibration's device, which is locked meanwhile. Raises JobRefused where they cannot be had
-    or end, JobCancelled."""
+    """Warm engines such as the calibration timed (its types, its way to mix a step), on its device, which is locked
+    meanwhile. Raises JobRefused where they cannot be had or end, JobCancelled."""
     envelope = Envelope.from_dict(calibration.envelope or {})
+    environment = calibration.environment or {}
     kv_tokens = wish.kv_tokens or int(calibration.kv_tokens or 0)
     _refuse_too_many(calibration, wish, envelope, kv_tokens)
     run.progress(0, 1, f"Waiting for {calibration.device}")
@@ -63,8 +65,8 @@ def engines(calibration: Calibration, run: JobRun, wish: EngineWish) -> Iterator
             found = [
                 stack.enter_context(
                     EngineClient(
-                        wish.architecture, device=calibration.device,
-                        dtype=str((calibration.environment or {}).get("dtype", "auto")), kv_tokens=kv_tokens,
+                        wish.architecture, device=calibration.device, dtype=asked_dtype(environment),
+                        mixed_mode=str(environment.get("mixed_mode") or "unified"), kv_tokens=kv_tokens,
                         max_positions=max(envelope.max_context_tokens + 1, wish.longest_tokens), seed=wish.seed,
                         lock_descriptors=kept, tensor_parallel=ranks,
                     )

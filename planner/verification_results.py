@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from calibration.jobs import JobBroken, JobRefused
+from calibration.jobs import JobBroken, JobCancelled, JobRefused
 from calibration.patience import patiently
 from planner.models import Verification
 from planner.simulation.outcome import Outcome
 from planner.verification.curves import gap_quantiles, quantiles
 from planner.verification.feedback import mispriced, step_spread
 from planner.verification.loop import Replayed
+from planner.verification.partial import ASKED
 from planner.verification.pool_steps import PoolSteps
 from planner.verification.report import Report
 
@@ -39,10 +40,10 @@ def which_replay(number: int, replays: int) -> str:
     return "The replay" if replays == 1 else f"Replay {number + 1} of {replays}"
 
 
-def broken_off(row: Verification, report: dict[str, Any]) -> JobBroken:
-    """Stores a partial report; what the job then ends with."""
+def broken_off(row: Verification, report: dict[str, Any]) -> JobBroken | JobCancelled:
+    """Stores a partial report; what the job then ends with: cancelled where it was asked to stop."""
     store(row, report, holds=None, sentence=report["sentence"])
-    return JobBroken(report["sentence"])
+    return JobCancelled() if report["partial"]["ended"] == ASKED else JobBroken(report["sentence"])
 
 
 def result_of(

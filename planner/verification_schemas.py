@@ -103,13 +103,14 @@ class StepsOut(Schema):
 
 
 class PartialOut(Schema):
-    """Of a replay that broke off; of mixed load of the way in which it did, whose words then are there."""
+    """Of a run that broke off, or was asked to stop; of mixed load of the way in which it did, whose words then are
+    there."""
 
     finished: int = Field(description="Requests.")
     of: int
-    steps: StepsOut
+    steps: StepsOut | None = Field(description="Null: of a running server.")
     hand_offs: int | None = Field(description="Between two pools; null: there was one engine.")
-    ended: str
+    ended: str = Field(description="Why.")
     way: str | None = Field(None, description="Of mixed load: how the prompts were served when it broke off.")
     case: str | None = None
     ways_done: int | None = Field(None, description="Of mixed load: ways of which every repeat was run.")
@@ -133,7 +134,8 @@ class ServedOut(Schema):
 
 class VerificationResult(Schema):
     """`residuals` to `contended_share`: of replays; `hand_offs`: of two pools. `failed`, `measured`: of a running
-    server. With `partial` it broke off: nothing is judged, and of mixed load `served` are the ways done by then."""
+    server. With `partial` it broke off or was stopped: nothing is judged, and of mixed load `served` are the ways done
+    by then."""
 
     lines: list[LineOut]
     residuals: list[ResidualOut] | None = None

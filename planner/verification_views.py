@@ -101,7 +101,10 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 def _job_context(request: HttpRequest, row: Verification) -> dict[str, Any]:
     names = ("status", "cancel", "rerun")
     address = {name: reverse(f"planner:verification_{name}", args=[row.pk]) for name in names}
-    return {"job": row, "address": address, "writable": may_write(request.user, row.project)}
+    return {
+        "job": row, "address": address, "writable": may_write(request.user, row.project),
+        "rerun_label": "Go on where it was" if verifications.goes_on(row) else "", "kept_steps": sum(row.steps_of),
+    }  # fmt: skip
 
 
 @require_GET

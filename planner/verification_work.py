@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from calibration.engine.client import EngineClient, EngineError
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobRefused, JobRun
 from calibration.pipeline import device_kind
 from planner import two_pools_work
 from planner.models import Verification
 from planner.pool_models import PoolModels
 from planner.simulation.outcome import Outcome
 from planner.verification.loop import Replayed, Stopped, replay
-from planner.verification.partial import partial_report, served_by_one
+from planner.verification.partial import ASKED, partial_report, served_by_one
 from planner.verification.pool_steps import PoolSteps
 from planner.verification.report import compare
 from planner.verification_engines import EngineWish, KeptTimes, engines
@@ -73,13 +73,11 @@ def _replays(
                     on_step=kept.told, should_stop=run.should_stop,
                 )
             )  # fmt: skip
-        except Stopped as stopped:
+        except (Stopped, EngineError) as ended:
             kept.save()
-            raise JobCancelled from stopped
-        except EngineError as error:
-            kept.save()
+            words = ASKED if isinstance(ended, Stopped) else f"the engine ended. {ended}"
             served = served_by_one(subject.requests, subject.knobs, steps.decode, kept.of[-1])
-            words, which = f"the engine ended. {error}", which_replay(number, row.replays)
-            raise broken_off(row, partial_report(served, predicted, words, row.seed, which)) from error
+            which = which_replay(number, row.replays)
+            raise broken_off(row, partial_report(served, predicted, words, row.seed, which)) from ended
     kept.save()
     return found

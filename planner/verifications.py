@@ -139,8 +139,7 @@ def create_verification(
 
 def _row(plan: Plan, owner: Any, asked: Asked, rerun_of: Verification | None) -> Verification:
     """A rerun of one that was cut short begins with its steps; one that ended is measured anew."""
-    broke_off = rerun_of is not None and (rerun_of.result is None or "partial" in rerun_of.result)
-    kept = rerun_of if broke_off else None
+    kept = rerun_of if rerun_of is not None and goes_on(rerun_of) else None
     options = dict(asked.options)
     if on := chosen_kinds(plan)[1]:
         options["hardware"] = on
@@ -153,6 +152,11 @@ def _row(plan: Plan, owner: Any, asked: Asked, rerun_of: Verification | None) ->
     if asked.api_key:
         row.options["keyed"] = endpoint_keys.mark(row.pk, asked.api_key)
     return row
+
+
+def goes_on(row: Verification) -> bool:
+    """Whether running it again begins with the steps that this one had timed: it was cut short after some."""
+    return bool(row.steps_of) and not row.is_active and (row.result is None or "partial" in row.result)
 
 
 def why_no_rerun(row: Verification) -> str:

@@ -1,4 +1,5 @@
-"""What a replay that broke off had done: counts, and the figures of the requests that were finished by then.
+"""What a verification that broke off, or was asked to stop, had done: counts, and the figures of the requests that were
+finished by then.
 
 Nothing is judged by it. The requests that finish first are not like the others (their answers are short), so beside
 each percentile stands what was predicted of the very same requests.
@@ -20,10 +21,14 @@ from planner.simulation.knobs import Knobs
 from planner.simulation.outcome import Outcome
 from planner.simulation.reference_requests import Row
 from planner.verification.lines import PERCENTILES, bootstrap_interval, line_of
+from planner.verification.measured import measure
+from planner.verification.stream import Answer
 from planner.verification.two_pools import TwoPools
 
 Floats = NDArray[np.float64]
 LEAST: Final = 2  # finished requests, for a percentile
+ASKED: Final = "it was asked to stop"
+UNENDED: Final = ("stopped", "not sent")  # of answers: those that the stop cut short (load.py)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,10 +92,10 @@ def served_by_one(
 def partial_report(
     served: Served, predicted: Outcome, words: str, seed: int = 0, which: str = "The replay"
 ) -> dict[str, Any]:
-    """The report of what had been `served` until it broke off for the reason in `words`; `which`: of several."""
+    """The report of what had been `served` until it broke off for the reason in `words` (ASKED: was stopped); `which`:
+    of several."""
     finished, of = served.finished, len(predicted.arrival_s)
-    told = f"{len(finished):,} of {of:,} requests finished"
-    sentence = f"{which} broke off after {_steps_text(served)}, with {told}: {words}"
+    sentence = _sentence(which, f"after {_steps_text(served)}", len(finished), of, words)
     lines = (
         _lines(predicted, finished, served.first_token_s, served.last_token_s, seed)
         if len(finished) >= LEAST
@@ -117,22 +122,50 @@ class BrokenWay:
 
 
 def partial_mixed_load(served: Served, of: int, broken: BrokenWay, words: str) -> dict[str, Any]:
-    """What is told of a mixed-load experiment that broke off for the reason in `words`, beside the ways that were done:
-    `served` of the `of` requests of the one that was not."""
+    """What is told of a mixed-load experiment that broke off for the reason in `words` (ASKED: was stopped), beside the
+    ways that were done: `served` of the `of` requests of the one that was not."""
     again = f", repeat {broken.repeat + 1} of {broken.repeats}" if broken.repeats > 1 else ""
-    sentence = (
-        f"The experiment broke off in way {broken.at + 1:,} of {broken.ways:,} ({broken.way}, {broken.case}{again}) "
-        f"after {_steps_text(served)}, with {len(served.finished):,} of {of:,} requests finished: {words}"
-    )
+    where = f"in way {broken.at + 1:,} of {broken.ways:,} ({broken.way}, {broken.case}{again}) after"
+    sentence = _sentence("The experiment", f"{where} {_steps_text(served)}", len(served.finished), of, words)
+    kept = "The ways that were done stand below; " if broken.at + broken.repeat else ""
     told = {
         "way": broken.way, "case": broken.case, "ways_done": broken.at, "ways": broken.ways,
         "repeats_done": broken.repeat,
     }  # fmt: skip
-    kept = "The ways that were done stand below; " if broken.at + broken.repeat else ""
     return {
         "partial": _counts(served, of, words) | told, "lines": [], "busy_bias": None, "sentence": sentence,
         "holds": False, "advice": [f"{kept}run again, the experiment begins anew.".capitalize()],
     }  # fmt: skip
+
+
+def partial_endpoint(
+    answers: Sequence[Answer], predicted: Outcome, places: NDArray[np.int64], seed: int = 0
+) -> dict[str, Any]:
+    """The report of a running server's run that was asked to stop: of the requests that had ended by then, beside what
+    was predicted of the very same ones. `answers`: of all requests, in their order; `places`: int64[requests], where
+    each stands in `predicted`."""
+    ended = [answer for answer in answers if answer.error not in UNENDED]
+    answered = [answer for answer in ended if answer.ok]
+    good = places[[answer.index for answer in answered]] if answered else np.empty(0, dtype=np.int64)
+    first, last = (
+        predicted.arrival_s[good] + [answer.chunk_s[at] - answer.due_s for answer in answered]
+        for at in (0, -1)
+    )
+    failed = len(ended) - len(good)
+    more = f", and {failed:,} had failed" if failed else ""
+    sentence = f"The run was stopped when {len(good):,} of {len(answers):,} requests were answered{more}."
+    return {
+        "partial": {"finished": len(good), "of": len(answers), "steps": None, "hand_offs": None, "ended": ASKED},
+        "lines": _lines(predicted, good, first, last, seed) if len(good) >= LEAST else [],
+        "busy_bias": None, "requests": len(answers), "failed": failed,
+        "measured": measure(ended or answers).to_dict(), "sentence": sentence, "holds": False,
+        "advice": ["Run again, it begins anew: a server's answers are of one run."],
+    }  # fmt: skip
+
+
+def _sentence(what: str, when: str, finished: int, of: int, words: str) -> str:
+    told = f"{when}, with {finished:,} of {of:,} requests finished"
+    return f"{what} was stopped {told}." if words == ASKED else f"{what} broke off {told}: {words}"
 
 
 def _counts(served: Served, of: int, words: str) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def test_what_is_not_finite_is_never_written(whole):
         ({"format": "other"}, "format"),
         ({"format": "ridgeline-calibration", "version": 2}, "version"),
         ({"format": "ridgeline-calibration", "version": True}, "version"),
+        ({"format": "ridgeline-calibration", "version": 1.0}, "version"),
         ({"format": "ridgeline-calibration", "version": 1}, "content"),
     ],
 )
@@ -158,6 +159,12 @@ def test_a_changed_or_cut_file_is_noticed(whole):
             "kv_capacity",
         ),
         (("environment", "tensor_parallel"), 7, "environment.tensor_parallel"),
+        (("environment", "started_at"), 1_700_000_000, "environment.started_at"),
+        (("environment", "started_at"), "yesterday", "environment.started_at"),
+        (("environment", "started_at"), "9999-01-01T00:00:00+00:00", "environment.started_at"),
+        (("environment", "dtype"), ["bfloat16"], "environment.dtype"),
+        (("provenance", "engine"), ["ridgeline"], "provenance.engine"),
+        (("provenance", "dtype"), 16, "provenance.dtype"),
     ],
 )
 def test_a_wrong_value_is_refused_at_its_field_though_the_checksum_fits(

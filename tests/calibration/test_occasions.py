@@ -7,8 +7,9 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from celery.schedules import crontab
 
-from calibration.occasions import MOST_COUNTED, BadRule, Rule, parse_cron
+from calibration.occasions import MOST_COUNTED, BadRule, Rule, beat_fields, parse_cron
 
 BERLIN = ZoneInfo("Europe/Berlin")
 LORD_HOWE = ZoneInfo("Australia/Lord_Howe")  # its clock changes by half an hour
@@ -87,7 +88,8 @@ def test_missed_ones_are_counted_to_a_bound():
 @pytest.mark.parametrize(
     "cron",
     ["", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 30 2 *", "*/0 * * * *", "x * * * *",
-     "-1 * * * *", "0 0 1 * mon"],
+     "-1 * * * *", "0 0 1 * mon", "0 3 * * 8", "0 3 * * 9-7", "1-5-9 * * * *", "*/15* * * * *", "1_0 * * * *",
+     "0 mon * * *", "0 3 * mon *", "0 3 * * 7-7/0", "5/15 * * * *"],
 )  # fmt: skip
 def test_what_is_no_cron_is_refused_in_words(cron):
     with pytest.raises(BadRule) as refusal:
@@ -97,3 +99,21 @@ def test_what_is_no_cron_is_refused_in_words(cron):
 
 def test_the_29th_of_february_is_waited_for():
     assert rule("0 0 29 2 *", zone=ZoneInfo("UTC")).next_after(datetime(2026, 3, 1, tzinfo=UTC)).year == 2028
+
+
+@pytest.mark.parametrize(
+    ("weekdays", "days"),
+    [("7", {0}), ("07", {0}), ("7-7", {0}), ("5-7", {5, 6, 0}), ("fri-7", {5, 6, 0}), ("0-7", set(range(7))),
+     ("1-7/2", {1, 3, 5, 0}), ("7-2", {0, 1, 2}), ("1,7", {0, 1}), ("sat-mon", {6, 0, 1}), ("SUN", {0})],
+)  # fmt: skip
+def test_sunday_is_7_as_well_as_0(weekdays, days):
+    """As crons have it; beat's parser, which knows 0 only, is given what it reads as the same days."""
+    cron = f"0 3 * * {weekdays}"
+    assert parse_cron(cron).weekdays == days
+    assert crontab(day_of_week=beat_fields(cron)[4]).day_of_week == days
+
+
+def test_beat_gets_long_fields_as_values_that_its_columns_hold():
+    months = ",".join(["1-11"] * 16)
+    fields = beat_fields(f"0 3 1 {months} *")
+    assert fields == ("0", "3", "1", "1,2,3,4,5,6,7,8,9,10,11", "*")

@@ -75,6 +75,31 @@ def test_a_server_is_sent_the_window_and_compared(
     assert no_broker == [("planner.tasks.run_endpoint", str(row.pk))]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_asked_to_stop_it_tells_what_was_answered_and_blames_nobody(
+    finished_plan, owner, no_broker, owner_client, monkeypatch, replicas
+):
+    answered = []
+
+    async def counts(request, body):
+        reply = await behaves(request, body)
+        answered.append(1)
+        return reply
+
+    monkeypatch.setattr(jobs.JobRun, "should_stop", lambda self: len(answered) >= 3)
+    row = verified(counts, finished_plan, owner, replicas=replicas)
+    result = row.result
+    assert (row.status, row.holds) == (Job.CANCELLED, None)
+    assert 3 <= result["partial"]["finished"] == result["measured"]["answered"] < result["requests"]
+    assert (result["failed"], result["measured"]["errors"]) == (0, {})
+    assert row.sentence == (
+        f"The run was stopped when {result['partial']['finished']} of {result['requests']} requests were answered."
+    )
+    assert {line["bar"] for line in result["lines"]} == {None}, "nothing is judged"
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "stopped" in page and "does not serve" not in page and "not as predicted" not in page
+
+
 @pytest.mark.parametrize(
     ("device", "kind", "p95", "p99"), [("cpu", "cpu", 0.15, 0.2), ("NVIDIA H200", "gpu", 0.1, 0.15)]
 )

@@ -174,6 +174,26 @@ def test_an_engine_that_dies_at_once_leaves_the_reason(
     assert "begins anew" in page
 
 
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_asked_to_stop_it_keeps_the_ways_that_were_done(
+    finished_plan, owner, no_broker, engines, owner_client, monkeypatch, share
+):
+    engines.calls, asked_so_far = 0, []
+    monkeypatch.setattr(jobs.JobRun, "should_stop", lambda self: bool(asked_so_far.append(1)))
+    whole = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    steps = int(share * len(asked_so_far)) - 1
+    left = iter([False] * steps)
+    monkeypatch.setattr(jobs.JobRun, "should_stop", lambda self: next(left, True))
+    row = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    assert (row.status, row.holds, row.error) == (Verification.CANCELLED, None, "")
+    partial, done = row.result["partial"], row.result["served"]
+    assert 0 < partial["ways_done"] == len(done) < 5
+    assert done == whole.result["served"][: len(done)]
+    assert f"was stopped in way {len(done) + 1} of 5 ({WAYS[len(done)]}" in row.sentence
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "What each way costs" in page and "Stopped in" in page and "broke off" not in page
+
+
 @pytest.mark.parametrize("contended", [False, True])
 def test_steps_that_shared_their_core_are_told_of(
     finished_plan, owner, no_broker, engines, owner_client, contended

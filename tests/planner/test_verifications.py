@@ -127,12 +127,35 @@ def test_replays_are_told_apart(finished_plan, owner, no_broker, engine):
     assert all(line["spread"] is not None for line in row.result["lines"])
 
 
-def test_a_request_to_stop_is_heard_and_what_was_measured_is_kept(started, engine, monkeypatch):
+def test_a_request_to_stop_is_heard_and_what_was_measured_is_kept(started, engine, browser, monkeypatch):
     stops = iter([False] * 30)
     monkeypatch.setattr(jobs.JobRun, "should_stop", lambda self: next(stops, True))
     row = run(started)
     assert row.status == Verification.CANCELLED
     assert 0 < sum(row.steps_of) <= 30
+    assert (row.holds, row.error, sum(row.result["partial"]["steps"].values())) == (
+        None,
+        "",
+        sum(row.steps_of),
+    )
+    assert row.sentence.startswith("The replay was stopped after ")
+    page = browser.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "Go on where it was" in page and "timed steps are kept" in page and "not as predicted" not in page
+    monkeypatch.undo()
+
+
+def test_it_is_served_by_the_engine_that_was_timed(finished_plan, owner, no_broker, engine):
+    """Weights of 8 bits compute in bfloat16: a replay in bfloat16 would be of another model."""
+    calibration = finished_plan.calibration
+    calibration.environment = {
+        "dtype": "bfloat16",
+        "weights": "float8_e4m3fn, a scale per row",
+        "mixed_mode": "split",
+    }
+    calibration.save(update_fields=["environment"])
+    row = run(start_verification(finished_plan, owner, Asked(50)))
+    assert row.status == Verification.DONE, row.error
+    assert (engine.asked["dtype"], engine.asked["mixed_mode"]) == ("float8", "split")
 
 
 def test_a_window_of_more_than_there_is_takes_all(finished_plan):

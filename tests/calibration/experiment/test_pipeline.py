@@ -187,6 +187,16 @@ def test_device_kinds():
     assert device_kind("cuda:0") == device_kind("NVIDIA H200") == "gpu"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("AMD EPYC 7763", "cpu"), ("Intel Xeon Platinum 8480+", "cpu"), ("this machine's CPU", "cpu"),
+     ("Core i9-13900K", "cpu"), ("RTX 4090", "gpu"), ("A100-80GB", "gpu"), ("H100 beside an EPYC 9654", "gpu"),
+     ("Radeon Pro", "gpu"), ("something", "gpu")],
+)  # fmt: skip
+def test_what_was_measured_elsewhere_is_of_the_kind_that_its_name_says(name, kind):
+    assert device_kind(name) == kind
+
+
 def test_the_real_engine_end_to_end(tmp_path, monkeypatch):
     """A tiny model on this machine's processor. Whether its gate passes depends on the machine; the rest not."""
     from calibration.architecture import Architecture
