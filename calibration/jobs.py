@@ -55,6 +55,7 @@ class JobQuerySet(OwnedQuerySet[AnyJob]):
         return self.update(
             status=Job.INTERRUPTED,
             finished_at=timezone.now(),
+            eta_s=None,
             message="Interrupted",
             error="The worker that ran this stopped answering. What it had stored is kept; run it again.",
         )

@@ -27,7 +27,14 @@ from celery.schedules import ParseException, crontab, crontab_parser
 
 LONGEST_SEARCH_DAYS = 8 * 366 + 2  # 29 February may be eight years away
 MOST_COUNTED = 999
-FIELDS = ("minute", "hour", "day of month", "month", "day of week")
+#: Of an expression, in order: what they are called, and their first and last number.
+FIELDS = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of month", 1, 31),
+    ("month", 1, 12),
+    ("day of week", 0, 7),
+)
 _NAMES = {
     "month": ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
               "november", "december"),
@@ -101,9 +108,9 @@ def _fields(text: str) -> tuple[str, ...]:
     fields = text.lower().split()
     if len(fields) != len(FIELDS):
         raise BadRule("cron", f"A cron expression has five fields, not {len(fields)}.")
-    for name, field in zip(FIELDS, fields, strict=True):
+    for (name, first, last), field in zip(FIELDS, fields, strict=True):
         for part in field.split(","):
-            _check_part(name, part)
+            _check_part(part, name, first, last)
     try:
         return (*fields[:-1], _with_sunday_as_0(fields[-1]))
     except (ParseException, ValueError) as error:
@@ -114,7 +121,7 @@ def _unreadable(error: Exception) -> BadRule:
     return BadRule("cron", f"This is not a cron expression: {str(error).rstrip('.')}.")
 
 
-def _check_part(name: str, part: str) -> None:
+def _check_part(part: str, name: str, first: int, last: int) -> None:
     found = _PART.fullmatch(part)
     if found is None:
         raise BadRule("cron", f"This is not a cron expression: {part!r} is no {name}.")
@@ -126,9 +133,12 @@ def _check_part(name: str, part: str) -> None:
         raise BadRule("cron", f"This is not a cron expression: {part!r} takes steps of 0.")
     names = _NAMES.get(name, ())
     for end in (found["first"], found["last"]):
-        named = end is not None and len(end) >= 3 and any(known.startswith(end) for known in names)
-        if end is not None and not named and not _NUMBER.fullmatch(end):
-            raise BadRule("cron", f"This is not a cron expression: {end!r} is no {name}.")
+        if end is None or (len(end) >= 3 and any(known.startswith(end) for known in names)):
+            continue
+        if not _NUMBER.fullmatch(end) or not first <= int(end) <= last:
+            raise BadRule(
+                "cron", f"This is not a cron expression: {end!r} is no {name}, from {first} to {last}."
+            )
 
 
 def _with_sunday_as_0(field: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
+from django.db.models import Prefetch
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -15,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts import limits
 from accounts.access import chosen_project, get_visible, get_writable, may_write
 from calibration import schedules
-from calibration.models import Schedule
+from calibration.models import Schedule, ScheduleRun
 from calibration.schedule_forms import ScheduleForm, initial_of
 from config.pages import invalid
 
@@ -24,7 +25,9 @@ RELATED = ("owner", "project", "calibration")
 
 @require_GET
 def schedule_list(request: HttpRequest) -> HttpResponse:
-    rows = Schedule.objects.visible_to(request.user).select_related(*RELATED).prefetch_related("runs")
+    # Of a history of 400 days the last one only.
+    last = Prefetch("runs", ScheduleRun.objects.all()[:1], to_attr="last")
+    rows = Schedule.objects.visible_to(request.user).select_related(*RELATED).prefetch_related(last)
     page = Paginator(rows, 25).get_page(request.GET.get("page"))
     return render(request, "calibration/schedules.html", {"page": page})
 

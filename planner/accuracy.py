@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -14,7 +15,8 @@ from planner.reference_checks import Reference, read_results
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One percentile of a replay: seconds predicted and measured, and the relative error."""
+    """One percentile of a replay: seconds predicted and measured, and the relative error. `spread`: of repeated runs,
+    the largest minus the smallest over the median; None of one run."""
 
     label: str
     predicted_s: float
@@ -22,15 +24,33 @@ class Line:
     error: float
     bar: float | None
     holds: bool | None
+    spread: float | None = None
 
 
 def lines_of(row: Verification) -> list[Line]:
-    """Those that were both predicted and measured: a run that broke off may lack some."""
+    """Those that were both predicted and measured: a run that broke off may lack some. Of long prompts beside short
+    answers the tails of the first case, by how the prompts were served."""
+    result = row.result or {}
+    named = [(line["label"], line) for line in result.get("lines", [])] + _tails(result.get("served") or [])
     return [
-        Line(line["label"], line["predicted_s"], line["measured_s"], line["error"], line.get("bar"), line.get("holds"))
-        for line in (row.result or {}).get("lines", [])
+        Line(
+            label, line["predicted_s"], line["measured_s"], line["error"], line.get("bar"), line.get("holds"),
+            line.get("spread"),
+        )
+        for label, line in named
         if None not in (line["predicted_s"], line["measured_s"], line["error"])
     ]  # fmt: skip
+
+
+def _tails(served: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    case = ("prompt_tokens", "output_tokens", "streams")
+    first = [each for each in served if all(each[name] == served[0][name] for name in case)]
+    return [
+        (f"{line['label']}, {each['way']}", line)
+        for each in first
+        for line in each["lines"]
+        if (line["metric"], line["percentile"]) in (("itl", 95.0), ("itl", 99.0))
+    ]
 
 
 def verified(user: Any) -> Any:
@@ -55,9 +75,11 @@ def reference_groups() -> list[Group]:
     return [Group(title, list(checks)) for title, checks in groupby(rows, key=lambda row: row.group)]
 
 
-def counts(rows: Any) -> dict[str, int]:
-    """How many there are, were judged, and were as predicted."""
+def counts(rows: Any, user: Any) -> dict[str, int]:
+    """How many there are, were judged, and were as predicted; `cut_short`: that ended without being done."""
+    ended = (Verification.FAILED, Verification.CANCELLED, Verification.INTERRUPTED)
     return {
+        "cut_short": Verification.objects.visible_to(user).filter(status__in=ended).count(),
         "all": rows.count(), "judged": rows.filter(holds__isnull=False).count(),
         "holding": rows.filter(holds=True).count(),
     }  # fmt: skip

@@ -25,6 +25,7 @@ class AccuracyLineOut(Schema):
     error: float
     bar: float | None
     holds: bool | None
+    spread: float | None = Field(description="Of repeated runs: (largest - smallest) / median; null of one.")
 
 
 class AccuracyReplayOut(Schema):
@@ -75,6 +76,9 @@ class AccuracyOut(Schema):
     count: int = Field(description="Of all verifications that are done.")
     judged: int = Field(description="Of those, held against bars.")
     holding: int = Field(description="Of those, as predicted.")
+    cut_short: int = Field(
+        description="Further ones that failed, broke off or were stopped: nothing was judged."
+    )
     reference: list[ReferenceOut]
 
 
@@ -82,7 +86,7 @@ class AccuracyOut(Schema):
 def get_accuracy(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
     """Every verification in your projects, newest first, and the reference results of this version."""
     rows = accuracy.verified(request.user)
-    counts = accuracy.counts(rows)
+    counts = accuracy.counts(rows, request.user)
     replays = [
         {
             "verification": row.pk, "plan": row.plan_id, "kind": row.kind, "device": row.calibration.device,
@@ -93,4 +97,4 @@ def get_accuracy(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
     ]  # fmt: skip
     reference = [row.to_dict() for group in accuracy.reference_groups() for row in group.checks]
     return {"verifications": replays, "count": counts["all"], "judged": counts["judged"],
-            "holding": counts["holding"], "reference": reference}  # fmt: skip
+            "holding": counts["holding"], "cut_short": counts["cut_short"], "reference": reference}  # fmt: skip

@@ -16,7 +16,7 @@ def accuracy_page(request: HttpRequest) -> HttpResponse:
     page = Paginator(rows, 20).get_page(request.GET.get("page"))
     shown = [(row, accuracy.lines_of(row)) for row in page.object_list]
     context = {
-        "page": page, "verifications": shown, "counts": accuracy.counts(rows),
+        "page": page, "verifications": shown, "counts": accuracy.counts(rows, request.user),
         "groups": accuracy.reference_groups(),
     }  # fmt: skip
     return render(request, "planner/accuracy.html", context)

@@ -112,13 +112,14 @@ def run_mixed_load(row: Verification, run: JobRun) -> None:
     _write(row, run, done, result)
 
 
-def cases_of(
-    options: dict[str, Any], envelope: Envelope, kv_tokens: int
-) -> tuple[list[Case], list[tuple[Case, str]]]:
-    """The row's own case first, then the grid's, if it is asked for; and what the envelope does not hold."""
+def cases_of(options: dict[str, Any], envelope: Envelope, kv_tokens: int) -> tuple[list[Case], list[str]]:
+    """The row's own case first, then the grid's, if it is asked for; and what the envelope does not hold, in words."""
     own = Case(options["prompt_tokens"], options["output_tokens"], options["streams"])
     held, left = mixed_load.grid(envelope, kv_tokens) if options.get("grid") else ([], [])
-    return [own, *(case for case in held if case != own)], left
+    cases = [own, *(case for case in held if case != own)]
+    not_whole = [(case, mixed_load.why_not_whole(case, envelope)) for case in cases]
+    left_out = [f"{case.text}, {mixed_load.WHOLE}: {reason}" for case, reason in not_whole if reason]
+    return cases, left_out + [f"{case.text}: {reason}" for case, reason in left]
 
 
 def _wish(
@@ -205,7 +206,7 @@ def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -
 def _facts(
     row: Verification,
     found: Sequence[Served],
-    left: Sequence[tuple[Case, str]],
+    left: Sequence[str],
     table: TransferTable | None,
     contended: Sequence[NDArray[np.bool_]],
 ) -> dict[str, Any]:
@@ -214,7 +215,7 @@ def _facts(
         "lines": [], "busy_bias": None, "requests": sum(each.case.streams + each.case.prompts for each in found),
         "replays": row.replays, "contended_share": float(np.concatenate(contended).mean()) if contended else None,
         "served": [each.to_dict() for each in found],
-        "left_out": [f"{case.text}: {reason}" for case, reason in left],
+        "left_out": list(left),
         "over": table.label if table else "",
     }  # fmt: skip
 

@@ -126,28 +126,34 @@ def _warm(engine: EngineClient, region: Region, seed: int) -> None:
 @dataclass(slots=True)
 class KeptTimes:
     """Times of all replays so far (steps and, between pools, hand-offs), written to the row every SAVE_EVERY_S, and the
-    job's progress by them. `total`: tokens of one replay."""
+    job's progress by them. `total`: tokens of one replay. `known`: steps of the current one that an earlier job timed;
+    they come at once and say nothing of the pace."""
 
     row: Verification
     run: JobRun
     total: int
     of: list[list[float]] = field(default_factory=list)
+    known: int = 0
+    given_tokens: int = 0
     saved_s: float = 0.0
     began_s: float = field(default_factory=time.monotonic)
 
     def begin(self) -> list[float]:
         """Another replay; what an interrupted job measured of it."""
-        known = kept_steps(self.row)
+        kept = kept_steps(self.row)
         self.of.append([])
-        return known[len(self.of) - 1] if len(self.of) <= len(known) else []
+        found = kept[len(self.of) - 1] if len(self.of) <= len(kept) else []
+        self.known = len(found)
+        return found
 
     def told(self, tokens: int, seconds: float) -> None:
         self.of[-1].append(seconds)
         done, everything = (len(self.of) - 1) * self.total + tokens, self.row.replays * self.total
-        pace = (time.monotonic() - self.began_s) / max(1, done)
-        self.run.progress(
-            done, everything, f"Serving, replay {len(self.of)}", max(0, everything - done) * pace
-        )
+        if len(self.of[-1]) <= self.known:
+            self.given_tokens = done
+        timed = done - self.given_tokens
+        left_s = max(0, everything - done) * (time.monotonic() - self.began_s) / timed if timed else None
+        self.run.progress(done, everything, f"Serving, replay {len(self.of)}", left_s)
         if time.monotonic() - self.saved_s >= SAVE_EVERY_S:
             self.save()
 

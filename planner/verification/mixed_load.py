@@ -51,11 +51,12 @@ class Case:
     def prompts(self) -> int:
         return max(1, self.output_tokens // EVERY)
 
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Three chunk sizes: an eighth, a quarter and half of the prompt, as far as they are steps at all."""
-        sizes = (self.prompt_tokens // part for part in (8, 4, 2))
-        return tuple(sorted({size for size in sizes if size >= LEAST_CHUNK}))
+    def chunks(self, room_tokens: int) -> tuple[int, ...]:
+        """Three chunk sizes, as far as they are steps at all: an eighth, a quarter and half of the prompt; of one whose
+        half has no room in a step beside the streams, a quarter, half and all of that room."""
+        half = self.prompt_tokens // 2
+        largest = half if half <= room_tokens else room_tokens
+        return tuple(sorted({size for size in (largest // 4, largest // 2, largest) if size >= LEAST_CHUNK}))
 
     @property
     def text(self) -> str:
@@ -76,10 +77,15 @@ class Way:
             return POOLS
         return f"chunks of {self.chunk_tokens:,}" if self.chunk_tokens else WHOLE
 
+    @property
+    def served_text(self) -> str:
+        return self.text if self == Way() else f"in {self.text}"
+
 
 def why_not(case: Case, envelope: Envelope, kv_tokens: int) -> str:
     """Why the envelope does not hold this case; empty where it does."""
-    longest = max(case.prompt_tokens + 1, STREAM_PROMPT + case.output_tokens)
+    # A prompt's answer is one token, which is no token's context; a stream's last one is none either.
+    longest = max(case.prompt_tokens, STREAM_PROMPT + case.output_tokens - 1)
     if longest > envelope.max_context_tokens:
         return f"contexts of {longest:,} tokens, and {envelope.max_context_tokens:,} were measured"
     if case.streams + 1 > envelope.max_batch:
@@ -92,9 +98,17 @@ def why_not(case: Case, envelope: Envelope, kv_tokens: int) -> str:
 
 def ways_of(case: Case, envelope: Envelope, *, apart: bool) -> tuple[Way, ...]:
     """In the order in which they are told. Whole prompts only where such a step was measured."""
-    whole = (Way(),) if case.prompt_tokens + case.streams <= envelope.max_step_tokens else ()
-    chunks = tuple(Way(size) for size in case.chunks if size + case.streams <= envelope.max_step_tokens)
-    return whole + chunks + ((Way(apart=True),) if apart else ())
+    room = envelope.max_step_tokens - case.streams
+    whole = (Way(),) if case.prompt_tokens <= room else ()
+    return whole + tuple(map(Way, case.chunks(room))) + ((Way(apart=True),) if apart else ())
+
+
+def why_not_whole(case: Case, envelope: Envelope) -> str:
+    """Why this case's prompts are not served whole; empty where they are."""
+    step = case.prompt_tokens + case.streams
+    if step <= envelope.max_step_tokens:
+        return ""
+    return f"steps of {step:,} tokens, and {envelope.max_step_tokens:,} were measured"
 
 
 def grid(envelope: Envelope, kv_tokens: int) -> tuple[list[Case], list[tuple[Case, str]]]:
@@ -239,7 +253,7 @@ def sentence(found: Sequence[Served]) -> str:
     error of all."""
     first = [each for each in found if each.case == found[0].case]
     best = min(first, key=lambda each: each.line(99.0).measured_s)
-    told = f"{_p99_text(first[0])} served {first[0].way.text}"
+    told = f"{_p99_text(first[0])} served {first[0].way.served_text}"
     if best is first[0]:
         told += ", and no other way makes it smaller"
     else:

@@ -95,10 +95,10 @@ def test_sweep_marks_the_silent_and_resends_the_forgotten(job):
 
     jobs.claim(Calibration, str(job.pk))
     assert jobs.sweep(rows, task)["interrupted"] == 0
-    Calibration.objects.update(heartbeat_at=long_ago)
+    Calibration.objects.update(heartbeat_at=long_ago, eta_s=12.0)
     assert jobs.sweep(rows, task)["interrupted"] == 1
     row = Calibration.objects.get(pk=job.pk)
-    assert (row.status, "run it again" in row.error) == ("interrupted", True)
+    assert (row.status, "run it again" in row.error, row.eta_s) == ("interrupted", True, None)
 
 
 def test_whoever_looks_sees_the_truth_without_a_sweep(job):

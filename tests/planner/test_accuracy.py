@@ -25,9 +25,27 @@ def test_page_and_api_show_every_verification_that_is_done(owner_client, verific
     assert (body["count"], body["holding"]) == (1, 1)
     shown = body["verifications"][0]["lines"][0]
     assert shown["measured_s"] == line["measured_s"] and shown["error"] == line["error"]
+    assert (shown["spread"], body["cut_short"]) == (line["spread"], 0)
     Verification.objects.update(status=Verification.CANCELLED)
-    assert owner_client.get("/api/v1/accuracy").json()["count"] == 0
-    assert "No plan was verified yet" in owner_client.get("/accuracy/").content.decode()
+    body = owner_client.get("/api/v1/accuracy").json()
+    assert (body["count"], body["cut_short"]) == (0, 1), "it is counted, not shown"
+    page = owner_client.get("/accuracy/").content.decode()
+    assert "No plan was verified yet" in page and "1 more broke off or was stopped" in page
+
+
+@pytest.mark.django_db
+def test_long_prompts_beside_short_answers_are_shown_by_how_they_were_served(owner_client, verification):
+    line = verification.result["lines"][0] | {"metric": "itl"}
+    lines = [line | {"percentile": p, "label": f"ITL p{p:g}"} for p in (50.0, 95.0, 99.0)]
+    case = {"prompt_tokens": 200, "output_tokens": 64, "streams": 4}
+    served = [case | {"way": way, "lines": lines} for way in ("whole", "separate pools")]
+    served.append(case | {"streams": 8, "way": "whole", "lines": lines})  # of the grid: on its own page
+    Verification.objects.update(kind=Verification.MIXED_LOAD, result={"lines": [], "served": served})
+    [shown] = owner_client.get("/api/v1/accuracy").json()["verifications"]
+    assert [line["label"] for line in shown["lines"]] == [
+        "ITL p95, whole", "ITL p99, whole", "ITL p95, separate pools", "ITL p99, separate pools",
+    ]  # fmt: skip
+    assert "ITL p99, separate pools" in owner_client.get("/accuracy/").content.decode()
 
 
 @pytest.mark.django_db

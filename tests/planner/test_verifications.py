@@ -144,6 +144,23 @@ def test_a_request_to_stop_is_heard_and_what_was_measured_is_kept(started, engin
     monkeypatch.undo()
 
 
+def test_steps_that_an_earlier_job_timed_say_nothing_of_the_pace(started):
+    """They come at once: what is left, told by them, would be next to nothing."""
+    told = []
+
+    class Run:
+        def progress(self, done, total, message, eta_s=None):
+            told.append((done, total, eta_s))
+
+    started.steps, started.steps_of = np.full(3, 0.01).tobytes(), [3]
+    kept = verification_engines.KeptTimes(started, Run(), total=100)
+    assert kept.begin() == [0.01] * 3
+    for tokens in (10, 20, 30, 40):
+        kept.told(tokens, 0.01)
+    assert [eta_s for _, _, eta_s in told[:3]] == [None] * 3
+    assert told[3][:2] == (40, 100) and told[3][2] > 0
+
+
 def test_it_is_served_by_the_engine_that_was_timed(finished_plan, owner, no_broker, engine):
     """Weights of 8 bits compute in bfloat16: a replay in bfloat16 would be of another model."""
     calibration = finished_plan.calibration

@@ -60,10 +60,11 @@ def test_prompts_come_while_all_streams_are_written():
 def test_the_grid_keeps_what_was_measured_and_says_why_not_the_rest():
     held, left = mixed_load.grid(DEMO_ENVELOPE, POOL)
     assert {(case.prompt_tokens, case.output_tokens, case.streams) for case in held} == {
-        (128, output, streams) for output in (32, 256) for streams in (1, 4, 15)
+        (prompt, output, streams) for prompt in (128, 1_024) for output in (32, 256) for streams in (1, 4, 15)
     }
     reasons = dict(left)
-    assert "contexts of 1,025 tokens" in reasons[Case(1_024, 32, 4)]
+    assert "contexts of 4,096 tokens" in reasons[Case(4_096, 32, 4)]
+    assert "contexts of 1,039 tokens" in reasons[Case(128, 1_024, 4)]
     large = Envelope(max_batch=257, max_context_tokens=20_000, max_step_tokens=20_000)
     held, left = mixed_load.grid(large, 10_000_000)
     assert (len(held), left) == (4 * 3 * 5, [])
@@ -76,6 +77,19 @@ def test_a_prompt_longer_than_a_step_is_not_served_whole():
     assert [way.text for way in mixed_load.ways_of(case, DEMO_ENVELOPE, apart=False)] == [
         "chunks of 75", "chunks of 150", "chunks of 300",
     ]  # fmt: skip
+    assert mixed_load.why_not_whole(case, DEMO_ENVELOPE) == "steps of 604 tokens, and 512 were measured"
+    assert not mixed_load.why_not_whole(CASE, DEMO_ENVELOPE)
+
+
+@pytest.mark.parametrize("prompt", mixed_load.GRID_PROMPTS)
+@pytest.mark.parametrize("streams", [1, 15, 64])
+def test_every_prompt_of_the_grid_has_three_chunk_sizes_that_were_measured(prompt, streams):
+    """Of steps of 2,048 tokens half of a prompt of 16,384 is none."""
+    envelope = Envelope(max_batch=128, max_context_tokens=16_384, max_step_tokens=2_048)
+    ways = mixed_load.ways_of(Case(prompt, 32, streams), envelope, apart=True)
+    chunks = [way.chunk_tokens for way in ways if way.chunk_tokens]
+    assert len(chunks) == 3 and max(chunks) + streams <= 2_048
+    assert (Way() in ways) == (prompt + streams <= 2_048)
 
 
 def test_the_report_holds_for_a_device_that_does_as_predicted_and_not_for_another():
