@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django import forms
@@ -66,12 +67,11 @@ class ChannelForm(EventsForm):
             self.add_error(None, f"At most {MOST_CHANNELS} of a person: delete one first.")
         return data
 
-    def save(self) -> Channel:
-        data = self.cleaned_data
-        return Channel.objects.create(
-            project=data["project"], owner=self.user, kind=data["kind"], target=data["target"],
-            events=data["events"], enabled=data["enabled"],
-        )  # fmt: skip
+    def save(self, pk: uuid.UUID | None = None) -> Channel:
+        """`pk`: of a form (config/once.py); where the channel is there already, it is the answer."""
+        data, pk = self.cleaned_data, pk or uuid.uuid4()
+        values = {key: data[key] for key in ("project", "kind", "target", "events", "enabled")}
+        return Channel.objects.get_or_create(pk=pk, defaults={"owner": self.user, **values})[0]
 
 
 def _check(kind: str, target: str) -> None:

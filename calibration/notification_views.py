@@ -18,6 +18,7 @@ from calibration import notifications
 from calibration.models import Channel
 from calibration.notification_forms import ChannelForm, EventsForm
 from calibration.notification_models import new_nonce
+from config import once
 
 
 @never_cache
@@ -29,7 +30,7 @@ def channel_list(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         limits.spend(limits.TOKEN_ISSUE, str(request.user.pk))
         if form.is_valid():
-            made = form.save()
+            made = form.save(once.row_id(request, "channel"))
             context["made"] = made
             if made.kind == Channel.WEBHOOK:
                 context["secret"] = notifications.secret_of(made)

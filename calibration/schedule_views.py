@@ -18,6 +18,7 @@ from accounts.access import chosen_project, get_visible, get_writable, may_write
 from calibration import schedules
 from calibration.models import Schedule, ScheduleRun
 from calibration.schedule_forms import ScheduleForm, initial_of
+from config import once
 from config.pages import invalid
 
 RELATED = ("owner", "project", "calibration")
@@ -46,7 +47,8 @@ def new(request: HttpRequest) -> HttpResponse:
     project = asked.calibration.project
     if not may_write(request.user, project):
         raise PermissionDenied("You may look at this project, but not start anything in it.")
-    return redirect("calibration:schedule", schedules.create(project, request.user, asked).pk)
+    pk = once.row_id(request, "schedule")
+    return redirect("calibration:schedule", schedules.create(project, request.user, asked, pk).pk)
 
 
 @require_GET

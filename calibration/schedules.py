@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
@@ -56,8 +57,17 @@ class ScheduleRequest:
 # Writing -----------------------------------------------------------------------------------------------------
 
 
-def create(project: Project, owner: Any, request: ScheduleRequest) -> Schedule:
-    return _write(Schedule(project=project, owner=owner), request)
+def create(project: Project, owner: Any, request: ScheduleRequest, pk: uuid.UUID | None = None) -> Schedule:
+    """`pk`: of a form (config/once.py); where the schedule is there already, it is the answer."""
+    if pk and (there := Schedule.objects.filter(pk=pk).first()) is not None:
+        return there
+    try:
+        return _write(Schedule(pk=pk or uuid.uuid4(), project=project, owner=owner), request)
+    except IntegrityError:
+        there = Schedule.objects.filter(pk=pk).first()
+        if there is None:
+            raise
+        return there
 
 
 def edit(schedule: Schedule, request: ScheduleRequest) -> Schedule:

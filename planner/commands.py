@@ -103,7 +103,10 @@ def traffic_row(word: str, owner: Any, project: Project, options: dict[str, Any]
         row: TrafficSet = meant.row
         return row
     form = _traffic_form(meant, options)
-    return traffic_rows.create_traffic(project, owner, form.cleaned_data["name"], form.traffic())
+    return traffic_rows.create_traffic(
+        project, owner, form.cleaned_data["name"], form.traffic(),
+        default_named=form.cleaned_data["default_named"],
+    )  # fmt: skip
 
 
 #: Options of commands that say how to read a file, or how to make a preset.

@@ -57,6 +57,7 @@ class SynthesiseForm(forms.Form):
                 )
         except TrafficError as error:
             add_traffic_errors(self, error)
+        data["default_named"] = not data.get("name")
         data["name"] = data.get("name") or f"{preset.title} (synthetic)"
         return data
 

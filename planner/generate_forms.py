@@ -61,6 +61,7 @@ class GenerateForm(forms.Form):
                 others = [traffic_rows.parent_of(row) for row in rows]
                 self._make(data, model, others, reading_s)
             kinds = f"{model.arrivals.TITLE} × {model.lengths.TITLE}{' × sessions' if model.sessions else ''}"
+            data["default_named"] = not data.get("name")
             data["name"] = data.get("name") or f"{kinds} (synthetic)"
         except TrafficError as error:
             add_problems(self, error.errors)

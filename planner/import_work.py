@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import fields, replace
 from typing import IO, Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from calibration import jobs
 from calibration.jobs import JobRefused, JobRun
@@ -42,27 +43,52 @@ def options_of(values: dict[str, Any]) -> ImportOptions:
 
 
 def start_import(
-    upload: HeldUpload, owner: Any, name: str, options: dict[str, Any], *, keep: bool, rerun_of: Any = None
+    upload: HeldUpload,
+    owner: Any,
+    name: str,
+    options: dict[str, Any],
+    *,
+    keep: bool,
+    rerun_of: Any = None,
+    default_named: bool = False,
+    pk: uuid.UUID | None = None,
 ) -> TrafficImport:
-    """Writes the row and sends the job to queue ``default``."""
+    """Writes the row and sends the job to queue ``default``. `default_named`, `pk`: as of `store_traffic`."""
     from planner import tasks
 
-    with transaction.atomic():
-        row = TrafficImport.objects.create(
-            project=upload.project, owner=owner, name=name[:120], upload=upload, file_name=upload.name,
-            size_bytes=upload.size_bytes, options=options, keep_file=keep, rerun_of=rerun_of,
-        )  # fmt: skip
-        jobs.send_after_commit(row, tasks.run_import)
+    row = TrafficImport(
+        pk=pk or uuid.uuid4(), project=upload.project, owner=owner, name=name[:120], upload=upload,
+        file_name=upload.name, size_bytes=upload.size_bytes, keep_file=keep, rerun_of=rerun_of,
+        options={**options, "default_named": True} if default_named else options,
+    )  # fmt: skip
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            jobs.send_after_commit(row, tasks.run_import)
+    except IntegrityError:
+        there = TrafficImport.objects.filter(pk=pk).first() if pk else None
+        if there is None:
+            raise
+        return there
     return row
 
 
 def import_now(
-    upload: HeldUpload, owner: Any, name: str, options: ImportOptions, *, keep: bool
+    upload: HeldUpload,
+    owner: Any,
+    name: str,
+    options: ImportOptions,
+    *,
+    keep: bool,
+    default_named: bool = False,
+    pk: uuid.UUID | None = None,
 ) -> TrafficSet:
     """Reads the held file while its owner waits. TrafficError; FileNotFoundError where it has gone."""
     with uploads.opened(upload) as file:
         traffic = read_traffic(file, options, name=upload.name, limits=limits())
-    row = traffic_rows.create_traffic(upload.project, owner, name, traffic)
+    row = traffic_rows.create_traffic(
+        upload.project, owner, name, traffic, default_named=default_named, pk=pk
+    )
     settle(upload, row, keep=keep)
     return row
 
@@ -103,7 +129,9 @@ def import_traffic(row: TrafficImport, run: JobRun) -> None:
     del traffic
     run.write_log(counts)
     with transaction.atomic():
-        stored = traffic_rows.store_traffic(row.project, row.owner, row.name, packed)
+        stored = traffic_rows.store_traffic(
+            row.project, row.owner, row.name, packed, default_named=bool(row.options.get("default_named"))
+        )
         TrafficImport.objects.filter(pk=row.pk).update(traffic=stored)
         if row.keep_file:
             uploads.keep(upload, stored)

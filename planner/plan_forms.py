@@ -256,7 +256,7 @@ class PlanForm(ScheduleFields):
             calibration=calibration, traffic=traffic, objectives=objectives, space=space,
             max_replicas=space.max_replicas, seed=data.get("seed") or 0, conditions=conditions,
             schedule=self.asked_schedule(data),
-            second=data.get("second_calibration"),
+            second=data.get("second_calibration"), default_named=not data.get("name"),
         )  # fmt: skip
         return data
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from accounts.models import Project
 from calibration.models import Calibration
-from calibration.starting import start_once
+from calibration.starting import distinct_name, start_once
 from planner.models import Plan, TrafficSet
 from planner.search import Conditions, Objective, SearchSpace, parse_objectives
 from planner.search.periods import Asked
@@ -33,6 +33,7 @@ class PlanRequest:
     conditions: Conditions = field(default_factory=Conditions)
     schedule: Asked = field(default_factory=Asked)
     second: Calibration | None = None
+    default_named: bool = False  # nobody chose the name
 
 
 def objectives_of(plan: Plan) -> tuple[Objective, ...]:
@@ -42,6 +43,8 @@ def objectives_of(plan: Plan) -> tuple[Objective, ...]:
 def create_plan(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | None = None) -> Plan:
     """The row alone, for whoever runs it without a queue."""
     plan = _row(project, owner, request, rerun_of)
+    if request.default_named:
+        plan.name = distinct_name(Plan.objects.visible_to(owner), plan.name)
     plan.save(force_insert=True)
     return plan
 
@@ -60,7 +63,7 @@ def _row(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | No
 def start_plan(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | None = None) -> Plan:
     """Writes the row and sends the job to queue ``default``; while the same question of the same owner is still being
     answered, that one instead."""
-    return _started(_row(project, owner, request, rerun_of))
+    return _started(_row(project, owner, request, rerun_of), default_named=request.default_named)
 
 
 def rerun(
@@ -70,8 +73,8 @@ def rerun(
     conditions: Mapping[str, Any] | None = None,
     second: Calibration | None = None,
 ) -> Plan:
-    """The same question again as a new row, of other calibrations or under other conditions if they are given; while
-    it is being answered, that one."""
+    """The same question again as a new row with a number behind its name, of other calibrations or under other
+    conditions if they are given; while it is being answered, that one."""
     return _started(
         Plan(
             project=plan.project, owner=owner, name=plan.name, calibration=calibration or plan.calibration,
@@ -79,7 +82,8 @@ def rerun(
             conditions=plan.conditions if conditions is None else dict(conditions), schedule=plan.schedule,
             replan_when_stale=plan.replan_when_stale,
             second_calibration=second or plan.second_calibration,
-        )
+        ),
+        default_named=True,
     )  # fmt: skip
 
 
@@ -90,7 +94,7 @@ QUESTION = (
 )  # fmt: skip
 
 
-def _started(plan: Plan) -> Plan:
+def _started(plan: Plan, *, default_named: bool) -> Plan:
     from planner import tasks
 
-    return start_once(plan, QUESTION, tasks.run_plan)
+    return start_once(plan, QUESTION, tasks.run_plan, default_named=default_named)

@@ -68,6 +68,7 @@ class ShapeForm(forms.Form):
                 )  # fmt: skip
         except TrafficError as error:
             add_problems(self, error.errors)
+        data["default_named"] = not data.get("name")
         data["name"] = data.get("name") or f"{self.row.name}, shaped"[:120]
         return data
 

@@ -66,11 +66,15 @@ def upload_traffic(
     if not form.is_valid():
         raise form_error(form)
     keep, name = bool(form.cleaned_data["keep_file"]), form.cleaned_data["name"]
+    default_named = form.cleaned_data["default_named"]
     if form.deferred:
         limits.spend(limits.JOB_START, str(request.user.pk))
         held = uploads.hold(project, request.user, file, file.name or "upload")
-        return Answer(202, _job(import_work.start_import(held, request.user, name, form.chosen(), keep=keep)))
-    row = services.create_traffic(project, request.user, name, form.traffic())
+        job = import_work.start_import(
+            held, request.user, name, form.chosen(), keep=keep, default_named=default_named
+        )
+        return Answer(202, _job(job))
+    row = services.create_traffic(project, request.user, name, form.traffic(), default_named=default_named)
     if keep:
         uploads.keep(uploads.hold(project, request.user, file, file.name or "upload"), row)
     return Answer(201, traffic_out(row))

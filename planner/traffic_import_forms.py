@@ -276,6 +276,7 @@ class UploadTrafficForm(LookForm):
         upload: UploadedFile[Any] | None = data.get("file")
         if upload is None or self.errors:
             return data
+        data["default_named"] = not data.get("name")
         data["name"] = data.get("name") or (upload.name or "upload")[:120]
         try:
             options = self.options()

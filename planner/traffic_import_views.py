@@ -17,10 +17,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts import limits
 from accounts.access import chosen_project, get_visible, get_writable, may_write
 from calibration import jobs
+from config import once
 from config.pages import STOP_POLLING, invalid
 from planner import import_work, services, uploads
 from planner.forms import UploadTrafficForm, add_traffic_errors
-from planner.models import FORMAT_NAMES, HeldUpload, TrafficImport
+from planner.models import FORMAT_NAMES, HeldUpload, TrafficImport, TrafficSet
 from planner.traffic import LIMITS, ImportOptions, Preview, TrafficError
 from planner.traffic import preview as looked_at
 from planner.traffic.look import columns_of
@@ -54,18 +55,29 @@ def upload(request: HttpRequest) -> HttpResponse:
     valid = form.is_valid()
     file = form.files.get("file") if "file" in form.cleaned_data or form.refusal else None
     if file is not None and "look" in request.POST and _mappable(form):
-        held = uploads.hold(project, request.user, file, file.name or "upload")
-        return redirect("planner:traffic_upload", held.pk)
+        return redirect("planner:traffic_upload", _held(request, project, file).pk)
     if not valid or file is None:
         return _refused(request, project, form, file)
     name, keep = form.cleaned_data["name"], bool(form.cleaned_data["keep_file"])
+    default_named = form.cleaned_data["default_named"]
     if form.deferred:
-        held = uploads.hold(project, request.user, file, file.name or "upload")
-        return redirect(_started(request, held, name, form.chosen(), keep))
-    row = services.create_traffic(project, request.user, name, form.traffic())
-    if keep:
-        uploads.keep(uploads.hold(project, request.user, file, file.name or "upload"), row)
+        if (job := TrafficImport.objects.filter(pk=once.row_id(request, "import")).first()) is not None:
+            return redirect("planner:import_detail", job.pk)
+        held = _held(request, project, file)
+        return redirect(_started(request, held, name, form.chosen(), keep, default_named))
+    row = services.create_traffic(
+        project, request.user, name, form.traffic(), default_named=default_named,
+        pk=once.row_id(request, "traffic"),
+    )  # fmt: skip
+    if keep and not row.originals.exists():
+        uploads.keep(_held(request, project, file), row)
     return redirect("planner:traffic_detail", row.pk)
+
+
+def _held(request: HttpRequest, project: Any, file: Any) -> HeldUpload:
+    """The file put aside, once for a form."""
+    pk = once.row_id(request, "upload")
+    return uploads.hold(project, request.user, file, file.name or "upload", pk=pk)
 
 
 def _mappable(form: UploadTrafficForm) -> bool:
@@ -76,7 +88,7 @@ def _mappable(form: UploadTrafficForm) -> bool:
 def _refused(request: HttpRequest, project: Any, form: UploadTrafficForm, file: Any) -> HttpResponse:
     held = None
     if form.refusal is not None and file is not None and _mappable(form):
-        held = uploads.hold(project, request.user, file, file.name or "upload")
+        held = _held(request, project, file)
         if form.refusal.errors[0].code in MAPPED:
             messages.warning(request, "Its columns were not recognised: say which they are.")
             return redirect("planner:traffic_upload", held.pk)
@@ -84,9 +96,19 @@ def _refused(request: HttpRequest, project: Any, form: UploadTrafficForm, file: 
     return invalid(request, "planner/traffic_new.html", form, **context)
 
 
-def _started(request: HttpRequest, held: HeldUpload, name: str, options: dict[str, Any], keep: bool) -> str:
+def _started(
+    request: HttpRequest,
+    held: HeldUpload,
+    name: str,
+    options: dict[str, Any],
+    keep: bool,
+    default_named: bool,
+) -> str:
     limits.spend(limits.JOB_START, str(request.user.pk))
-    job = import_work.start_import(held, request.user, name, options, keep=keep)
+    pk = once.row_id(request, "import")
+    job = import_work.start_import(
+        held, request.user, name, options, keep=keep, default_named=default_named, pk=pk
+    )
     return reverse("planner:import_detail", args=[job.pk])
 
 
@@ -145,6 +167,9 @@ def _page(row: HeldUpload, form: MappingForm, preview: Preview) -> dict[str, Any
 @require_http_methods(["GET", "POST"])
 def held(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     """The mapping page of a file that was put aside; its POST imports the file."""
+    made = once.row_id(request, "traffic") if request.method == "POST" else None
+    if made is not None and TrafficSet.objects.filter(pk=made).exists():  # and the file is gone
+        return redirect("planner:traffic_detail", made)
     row = _own(request, pk)
     if not may_write(request.user, row.project):
         raise PermissionDenied("You may look at this project, but not start anything in it.")
@@ -154,13 +179,16 @@ def held(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     if not form.is_valid():
         return invalid(request, "planner/traffic_map.html", **_page(row, form, preview))
     name = form.cleaned_data["name"] or row.name[:120]
+    default_named = name == row.name[:120]
     keep = bool(form.cleaned_data["keep_file"])
     with uploads.opened(row) as file:
         large = import_work.is_large(file, row.size_bytes)
     if large and preview.problem is None:
-        return redirect(_started(request, row, name, form.chosen(), keep))
+        return redirect(_started(request, row, name, form.chosen(), keep, default_named))
     try:
-        traffic = import_work.import_now(row, request.user, name, form.options(), keep=keep)
+        traffic = import_work.import_now(
+            row, request.user, name, form.options(), keep=keep, default_named=default_named, pk=made
+        )
     except TrafficError as error:
         add_traffic_errors(form, error)
         return invalid(request, "planner/traffic_map.html", **_page(row, form, preview))

@@ -48,11 +48,15 @@ def made_or_started(
     request: HttpRequest, kind: str, project: Project, form: Any, parent: TrafficSet | None = None
 ) -> Answer[Any]:
     """Of a valid form: 201 with the traffic, or 202 with the job that makes it."""
-    name = form.cleaned_data["name"]
+    name, default_named = form.cleaned_data["name"], form.cleaned_data["default_named"]
     if not form.deferred:
-        return Answer(201, traffic_out(services.create_traffic(project, request.user, name, form.traffic())))
+        row = services.create_traffic(
+            project, request.user, name, form.traffic(), default_named=default_named
+        )
+        return Answer(201, traffic_out(row))
     limits.spend(limits.JOB_START, str(request.user.pk))
-    job = traffic_work.start(kind, project, request.user, name, form.options(), parent=parent)
+    options = {**form.options(), "default_named": default_named}
+    job = traffic_work.start(kind, project, request.user, name, options, parent=parent)
     return Answer(202, traffic_job(job))
 
 

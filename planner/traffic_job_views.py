@@ -16,6 +16,7 @@ from accounts import limits
 from accounts.access import get_visible, get_writable, may_write
 from accounts.models import Project
 from calibration import jobs
+from config import once
 from config.pages import STOP_POLLING
 from planner import services, traffic_work
 from planner.models import TrafficJob, TrafficSet
@@ -25,12 +26,16 @@ def made_or_started(
     request: HttpRequest, kind: str, project: Project, form: Any, parent: TrafficSet | None = None
 ) -> HttpResponse:
     """Of a valid form: on to the traffic, or to the job that makes it."""
-    name = form.cleaned_data["name"]
+    name, default_named = form.cleaned_data["name"], form.cleaned_data["default_named"]
     if not form.deferred:
-        row = services.create_traffic(project, request.user, name, form.traffic())
+        pk = once.row_id(request, "traffic")
+        row = services.create_traffic(
+            project, request.user, name, form.traffic(), default_named=default_named, pk=pk
+        )
         return redirect("planner:traffic_detail", row.pk)
     limits.spend(limits.JOB_START, str(request.user.pk))
-    job = traffic_work.start(kind, project, request.user, name, form.options(), parent=parent)
+    options = {**form.options(), "default_named": default_named}
+    job = traffic_work.start(kind, project, request.user, name, options, parent=parent)
     return redirect("planner:traffic_job", job.pk)
 
 

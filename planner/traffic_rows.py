@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from accounts.models import Project
+from calibration.starting import distinct_name
 from planner.models import TrafficArrays, TrafficSet
 from planner.traffic import Traffic, from_npz_bytes, statistics, to_npz_bytes
 from planner.traffic.shaping import Parent, remake
@@ -30,17 +32,48 @@ def pack_traffic(traffic: Traffic) -> PackedTraffic:
     return PackedTraffic(columns, to_npz_bytes(traffic))
 
 
-def store_traffic(project: Project, owner: Any, name: str, packed: PackedTraffic) -> TrafficSet:
-    """Stores the arrays and what a page shows of them. The file they came from is not kept."""
-    with transaction.atomic():
-        row = TrafficSet.objects.create(project=project, owner=owner, name=name[:120], **packed.columns)
-        TrafficArrays.objects.create(traffic=row, npz=packed.npz)
+def store_traffic(
+    project: Project,
+    owner: Any,
+    name: str,
+    packed: PackedTraffic,
+    *,
+    default_named: bool = False,
+    pk: uuid.UUID | None = None,
+) -> TrafficSet:
+    """Stores the arrays and what a page shows of them. The file they came from is not kept.
+
+    `default_named`: nobody chose its name, which is then made distinct. `pk`: of a form (config/once.py); where the row
+    is there already, it is the answer.
+    """
+    try:
+        with transaction.atomic():
+            if default_named:
+                name = distinct_name(TrafficSet.objects.visible_to(owner), name)
+            row = TrafficSet(
+                pk=pk or uuid.uuid4(), project=project, owner=owner, name=name[:120], **packed.columns
+            )
+            row.save(force_insert=True)
+            TrafficArrays.objects.create(traffic=row, npz=packed.npz)
+    except IntegrityError:
+        there = TrafficSet.objects.filter(pk=pk).first() if pk else None
+        if there is None:
+            raise
+        return there
     return row
 
 
-def create_traffic(project: Project, owner: Any, name: str, traffic: Traffic) -> TrafficSet:
+def create_traffic(
+    project: Project,
+    owner: Any,
+    name: str,
+    traffic: Traffic,
+    *,
+    default_named: bool = False,
+    pk: uuid.UUID | None = None,
+) -> TrafficSet:
     """`pack_traffic` and `store_traffic` in one."""
-    return store_traffic(project, owner, name, pack_traffic(traffic))
+    return store_traffic(project, owner, name, pack_traffic(traffic), default_named=default_named, pk=pk)
 
 
 def traffic_of(row: TrafficSet) -> Traffic:

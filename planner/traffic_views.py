@@ -24,6 +24,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from accounts import limits
 from accounts.access import chosen_project, get_visible, may_write
 from calibration.summary import flat
+from config import once
 from config.pages import filter_query, invalid
 from planner import charts, exports, services
 from planner.filters import filtered_traffic, traffic_chips
@@ -69,7 +70,10 @@ def synthesise(request: HttpRequest) -> HttpResponse:
         return invalid(request, "planner/traffic_synthesise.html", form, presets=PRESETS)
     if form.deferred:
         return made_or_started(request, TrafficJob.SYNTHESISE, project, form)
-    row = services.create_traffic(project, request.user, form.cleaned_data["name"], form.traffic())
+    row = services.create_traffic(
+        project, request.user, form.cleaned_data["name"], form.traffic(),
+        default_named=form.cleaned_data["default_named"], pk=once.row_id(request, "traffic"),
+    )  # fmt: skip
     if request.POST.get("then") == "plan":
         messages.success(request, f"{row.name} was made: {row.statistics['requests']:,} requests.")
         chosen = {"traffic": str(row.pk), "calibration": request.POST.get("calibration", "")}

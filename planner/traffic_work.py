@@ -120,6 +120,8 @@ def _store(row: TrafficJob, run: JobRun, traffic: Traffic, total: int) -> None:
     run.check()
     run.write_log(f"{packed.columns['statistics']['requests']:,} requests.")
     with transaction.atomic():
-        stored = traffic_rows.store_traffic(row.project, row.owner, row.name, packed)
+        stored = traffic_rows.store_traffic(
+            row.project, row.owner, row.name, packed, default_named=bool(row.options.get("default_named"))
+        )
         TrafficJob.objects.filter(pk=row.pk).update(traffic=stored)
         run.end()

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts.models import Project
@@ -39,13 +40,18 @@ def path_of(row: HeldUpload) -> Path:
     return folder() / row.pk.hex
 
 
-def hold(project: Project, owner: Any, upload: UploadedFile[Any], name: str) -> HeldUpload:
-    """Puts the file aside for two hours. Of one person's waiting files the newest MOST_HELD stay."""
+def hold(
+    project: Project, owner: Any, upload: UploadedFile[Any], name: str, *, pk: uuid.UUID | None = None
+) -> HeldUpload:
+    """Puts the file aside for two hours. Of one person's waiting files the newest MOST_HELD stay. `pk`: of a form
+    (config/once.py); what is held already for the same form is the answer."""
+    if pk and (there := HeldUpload.objects.filter(pk=pk).first()) is not None:
+        return there
     row = HeldUpload(
-        project=project, owner=owner, name=name[:255], size_bytes=upload.size or 0,
+        pk=pk or uuid.uuid4(), project=project, owner=owner, name=name[:255], size_bytes=upload.size or 0,
         expires_at=timezone.now() + timedelta(hours=HOURS),
     )  # fmt: skip
-    part = path_of(row).with_suffix(_PART)
+    part = path_of(row).with_name(f"{row.pk.hex}.{uuid.uuid4().hex}{_PART}")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         upload.seek(0)
@@ -53,7 +59,10 @@ def hold(project: Project, owner: Any, upload: UploadedFile[Any], name: str) -> 
             for chunk in upload.chunks(1 << 20):
                 file.write(chunk)
         part.rename(path_of(row))
-        row.save(force_insert=True)
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:  # the same form came twice at once: its file lies there, whole
+        return HeldUpload.objects.get(pk=row.pk)
     except BaseException:
         part.unlink(missing_ok=True)
         path_of(row).unlink(missing_ok=True)

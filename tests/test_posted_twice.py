@@ -15,8 +15,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from calibration.jobs import Job
-from calibration.models import Calibration, Device, DriftCheck
-from planner.models import Plan, Verification
+from calibration.models import Calibration, Channel, Device, DriftCheck, Schedule
+from planner.models import HeldUpload, Plan, TrafficImport, TrafficSet, Verification
 from tests.ops.services import PATIENCE_S
 
 STEPS = "prefill_tokens,prefill_context,decode_seqs,decode_context,step_ms\n" + "\n".join(
@@ -139,3 +139,124 @@ def test_the_api_answers_with_the_one_at_work(plan, owner, bearer, client, no_br
     ):
         assert started(address, **sent) == started(address, **sent), address
         assert started(address, **sent) != started(address, **sent, seed=7), address
+
+
+# Forms that make something at once -------------------------------------------------------------------------------
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
+    f"2023-11-16 18:17:{s:02d}.0000000,{100 + s},{10 + s}" for s in range(30)
+)
+#: What is posted to where, and the rows that it makes. `name`, or what stands for it, is what a change changes.
+AT_ONCE: dict[str, tuple[type[Any], Callable[[Any], str], dict[str, Any]]] = {
+    "upload": (TrafficSet, lambda plan: reverse("planner:traffic_new"), {"file": "trace.csv", "keep_file": "on"}),
+    "look": (HeldUpload, lambda plan: reverse("planner:traffic_new"), {"file": "trace.csv", "look": "1"}),
+    "large": (TrafficImport, lambda plan: reverse("planner:traffic_new"), {"file": "trace.csv"}),
+    "synthesise": (TrafficSet, lambda plan: reverse("planner:traffic_synthesise"), {"preset": "demo"}),
+    "model": (
+        TrafficSet, lambda plan: reverse("planner:traffic_model"),
+        {"arrivals-kind": "poisson", "arrivals-rate_per_s": 2, "lengths-kind": "lognormal", "requests": 20,
+         **{f"lengths-{of}_{what}": value for of in ("prompt", "output")
+            for what, value in (("median_tokens", 9), ("sigma", 0.1), ("largest_tokens", 20))}},
+    ),
+    "shape": (
+        TrafficSet, lambda plan: reverse("planner:traffic_shape", args=[plan.traffic_id]),
+        {"op-0-op": "thin", "op-0-share": "0.5"},
+    ),
+    "channel": (
+        Channel, lambda plan: reverse("notifications:list"),
+        {"kind": "email", "events": ["drift"], "enabled": "on"},
+    ),
+    "schedule": (
+        Schedule, lambda plan: reverse("calibration:schedule_new"),
+        {"action": "check", "every": 1, "unit": "days", "time_zone": "UTC"},
+    ),
+}  # fmt: skip
+
+
+def sent_once_more(client: Client, plan: Plan, kind: str, token: str = "t", name: str = "a") -> str:
+    """The form as a page sent it; `token`: which page."""
+    _, address, fields = AT_ONCE[kind]
+    values = {**fields, "csrfmiddlewaretoken": token, "name": name}
+    if kind == "channel":
+        values["target"] = f"{name}@example.com"
+    if kind == "schedule":
+        values["calibration"] = plan.calibration_id
+    if "file" in fields:
+        values["file"] = SimpleUploadedFile("trace.csv", TRACE.encode())
+    answer = client.post(address(plan), values)
+    assert answer.status_code == (200 if kind == "channel" else 302), answer.content[-4000:]
+    return str(answer.headers.get("Location", ""))
+
+
+@pytest.fixture
+def sized(request, settings) -> None:
+    if request.node.callspec.params["kind"] == "large":
+        settings.IMMEDIATE_IMPORT_BYTES = 50
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("sized", "no_broker")
+@pytest.mark.parametrize("kind", AT_ONCE)
+def test_a_form_sent_twice_makes_one_thing(kind, plan, owner_client, member_client):
+    rows = AT_ONCE[kind][0].objects.exclude(pk=plan.traffic_id)
+    first = sent_once_more(owner_client, plan, kind)
+    assert sent_once_more(owner_client, plan, kind) == first
+    assert rows.count() == 1
+    assert HeldUpload.objects.count() <= 1
+    sent_once_more(owner_client, plan, kind, token="u")
+    assert rows.count() == 2, "another page, another thing"
+    sent_once_more(member_client, plan, kind)
+    assert rows.count() == 3, "another's"
+    sent_once_more(owner_client, plan, kind, name="b")
+    assert rows.count() == 4, "the same page with something else in it"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("sized", "no_broker")
+@pytest.mark.parametrize("kind", AT_ONCE)
+def test_a_form_sent_twice_at_once_makes_one_thing(kind, plan, owner):
+    gate = Barrier(3)
+
+    def post(_: int) -> str:
+        client = Client()
+        client.force_login(owner)
+        gate.wait(timeout=PATIENCE_S)
+        try:
+            return sent_once_more(client, plan, kind)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = set(pool.map(post, range(3)))
+    assert (len(answers), AT_ONCE[kind][0].objects.exclude(pk=plan.traffic_id).count()) == (1, 1)
+    assert HeldUpload.objects.count() <= 1
+
+
+@pytest.mark.django_db
+def test_a_mapped_file_is_imported_once(plan, owner_client):
+    """Its file is gone when the second click comes."""
+    held = sent_once_more(owner_client, plan, "look")
+    fields = {"name": "trace.csv", "csrfmiddlewaretoken": "v"}
+    first, second = (owner_client.post(held, fields) for _ in range(2))
+    assert (first.status_code, second.status_code) == (302, 302)
+    assert first.headers["Location"] == second.headers["Location"]
+
+
+@pytest.mark.django_db
+def test_names_that_nobody_chose_are_numbered(plan, owner_client, no_broker):
+    for kind, name in (("synthesise", "Demo (synthetic)"), ("upload", "trace.csv")):
+        for token in "abc":
+            sent_once_more(owner_client, plan, kind, token=token, name="")
+        names = set(TrafficSet.objects.filter(name__startswith=name).values_list("name", flat=True))
+        assert names == {name, f"{name} (2)", f"{name} (3)"}
+    for seed in (1, 2):
+        asked = {
+            "calibration": plan.calibration_id,
+            "traffic": plan.traffic_id,
+            "ttft_percentile": 95,
+            "ttft_limit_ms": 1000,
+            "seed": seed,
+        }
+        assert owner_client.post(reverse("planner:plan_new"), asked).status_code == 302
+    made = Plan.objects.exclude(pk=plan.pk).order_by("created_at").values_list("name", flat=True)
+    assert list(made) == ["demo on demo, published", "demo on demo, published (2)"]

@@ -77,7 +77,7 @@ def test_a_worker_makes_what_a_request_would_have_made(
     assert said["status"] == "done", said
     first = TrafficSet.objects.get(pk=at_once.json()["id"])
     second = TrafficSet.objects.get(pk=said["traffic"])
-    assert second.name == first.name
+    assert second.name == f"{first.name} (2)", "nobody chose it"
     assert arrays_sha256(services.traffic_of(first)) == arrays_sha256(services.traffic_of(second))
 
 
@@ -97,6 +97,7 @@ def test_the_pages_go_to_the_job_and_from_there_to_the_traffic(steady, owner_cli
     assert owner_client.get(reverse("planner:traffic_job_status", args=[row.pk])).status_code == 286
     page = owner_client.get(reverse("planner:traffic_job", args=[row.pk])).content.decode()
     assert reverse("planner:traffic_detail", args=[row.traffic_id]) in page
+    assert "Making" not in page
 
 
 @pytest.mark.usefixtures("everything_is_large")

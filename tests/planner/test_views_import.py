@@ -227,7 +227,7 @@ def test_a_large_file_is_read_by_a_worker(large, owner_client, no_broker) -> Non
     job = TrafficImport.objects.get()
     assert answer.url == reverse("planner:import_detail", args=[job.pk])
     assert job.sent_at is not None
-    assert job.options == {"max_model_len": 4000}
+    assert job.options == {"max_model_len": 4000, "default_named": True}
     assert "Waiting for a worker" in owner_client.get(answer.url).content.decode()
     tasks.run_import(str(job.pk))
     job.refresh_from_db()

@@ -134,7 +134,9 @@ class Command(BaseCommand):
         if found is None:
             form = SynthesiseForm({"preset": TRAFFIC})
             refuse_invalid(form)
-            found = plans.create_traffic(project, user, form.cleaned_data["name"], form.traffic())
+            found = plans.create_traffic(
+                project, user, form.cleaned_data["name"], form.traffic(), default_named=True
+            )
         self.line.say(f"2/3 Traffic: {found.name}, {found.statistics['rows']:,} requests")
         return found
 

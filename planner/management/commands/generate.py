@@ -34,7 +34,10 @@ class Command(BaseCommand):
         }
         form = GenerateForm({**sent, "model": _model(options["model"])}, project=project, user=owner)
         cli.refuse_invalid(form)
-        made = services.create_traffic(project, owner, form.cleaned_data["name"], form.traffic())
+        made = services.create_traffic(
+            project, owner, form.cleaned_data["name"], form.traffic(),
+            default_named=form.cleaned_data["default_named"],
+        )  # fmt: skip
         self.stdout.write(f"{made.name}: {made.statistics['requests']:,} requests ({made.pk})")
         if options["json"]:
             cli.print_json(self, {"traffic": str(made.pk), "name": made.name, "statistics": made.statistics,

@@ -53,7 +53,10 @@ class Command(BaseCommand):
         }
         form = ShapeForm(sent, traffic=row, user=owner)
         cli.refuse_invalid(form)
-        made = services.create_traffic(project, owner, form.cleaned_data["name"], form.traffic())
+        made = services.create_traffic(
+            project, owner, form.cleaned_data["name"], form.traffic(),
+            default_named=form.cleaned_data["default_named"],
+        )  # fmt: skip
         for number, operation in enumerate(form.done, 1):
             self.stdout.write(f"{number}. {operation.sentence()}")
         self.stdout.write(f"{made.name}: {made.statistics['requests']:,} requests ({made.pk})")

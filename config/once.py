@@ -1,0 +1,39 @@
+"""A form that is sent twice makes one thing: a double click, or a browser that sends again what it sent.
+
+Each rendering of a page masks the CSRF token of its forms anew, so a form that comes with the same token and the same
+content is the same form sent again. What it makes has an id that follows from both, and the second of two finds the
+row of the first, or is refused by the database's key and then finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from django.http import HttpRequest
+
+TOKEN = "csrfmiddlewaretoken"  # noqa: S105  # the name of a field
+_SPACE = uuid.UUID("5d0a1c5e-6f0e-4b8f-9a53-0f6d6a3a6a10")
+
+
+def row_id(request: HttpRequest, kind: str) -> uuid.UUID:
+    """Of the row of this kind that this form makes for this user; any id where the form has no token."""
+    token = request.POST.get(TOKEN)
+    if not token:
+        return uuid.uuid4()
+    digest = hashlib.sha256(f"{kind}\n{request.user.pk}\n{token}\n".encode())
+    for name, values in sorted(request.POST.lists()):
+        if name != TOKEN:
+            digest.update(repr((name, values)).encode())
+    for name, file in sorted(request.FILES.items()):
+        digest.update(repr((name, file.name, file.size)).encode())
+        _add(digest, file)
+    return uuid.uuid5(_SPACE, digest.hexdigest())
+
+
+def _add(digest: Any, file: Any) -> None:
+    file.seek(0)
+    for chunk in file.chunks(1 << 20):
+        digest.update(chunk)
+    file.seek(0)
