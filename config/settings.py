@@ -341,7 +341,7 @@ else:
         "data_folder_in": str(QUEUE_DIR),
         "data_folder_out": str(QUEUE_DIR),
         "control_folder": str(QUEUE_DIR / "control"),
-        "polling_interval": 0.1,
+        "polling_interval": 0.05,
     }
 
 LOG_LEVEL = env_str("LOG_LEVEL", "INFO").upper()

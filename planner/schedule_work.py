@@ -29,8 +29,10 @@ def schedule_of(
     model: StepTimeModel,
     should_stop: Callable[[], bool],
     say: Callable[[str], None],
+    begin: Callable[[], None],
 ) -> dict[str, Any] | None:
-    """None where none was asked for, the traffic is short, or nothing meets the objectives. Raises Stopped."""
+    """None where none was asked for, the traffic is short, or nothing meets the objectives; else `begin` is called
+    first. Raises Stopped."""
     choice, inputs = result.verdict.choice, result.inputs
     asked = Asked(**(plan.schedule or {}))
     if choice is None or asked.kind == "none" or result.stopped:
@@ -53,6 +55,7 @@ def schedule_of(
     periods = asked.periods_of(float(subject.at_own_rate.arrival_s[-1]))
     if periods is None:
         return None
+    begin()
     return schedule(
         bench_at(subject, subject.start, should_stop),
         subject.at_own_rate,

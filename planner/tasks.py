@@ -19,7 +19,7 @@ from planner import endpoint_keys, uploads
 from planner.models import Plan, PlanPart, PlanReview, TrafficImport, TrafficJob, Verification
 
 if TYPE_CHECKING:
-    from planner.sharing import ReadyHands
+    from planner.helpers import ReadyHands
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +47,17 @@ def run_plan(pk: str) -> None:
 @cache
 def ready_hands() -> ReadyHands:
     """Of this process."""
-    from planner import sharing, work
+    from planner import helpers, work
 
-    return sharing.ReadyHands(work.hand_of)
+    return helpers.ReadyHands(work.hand_of)
 
 
 @shared_task(name="planner.tasks.help_plan", ignore_result=True)
 def help_plan(pk: str) -> None:
     """Queue ``default``: do parts of a plan's search for a while, then once more if it still runs."""
-    from planner import sharing
+    from planner import helpers
 
-    if sharing.help_with(pk, ready_hands(), settings.PLAN_THREADS):
+    if helpers.help_with(pk, ready_hands(), settings.PLAN_THREADS):
         help_plan.apply_async(args=(pk,), retry=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from calibration.architecture import Architecture
 from calibration.jobs import JobCancelled, JobRefused, JobRun
@@ -132,18 +132,27 @@ def _plan(plan: Plan, run: JobRun, crew: Callable[[Hand], Do], call: Callable[[]
         on_standing=standing,
     )
     verdict, stored = result.verdict, result.to_dict()
-    _store(plan, result=stored, feasible=verdict.feasible, sentence=verdict.sentence)
+
+    def store(result: dict[str, Any]) -> None:
+        _store(plan, result=result, feasible=verdict.feasible, sentence=verdict.sentence)
+
     if result.stopped:
+        store(stored)
         raise JobCancelled
     run.write_log(verdict.sentence)
-    traffic, model = services.traffic_of(plan.traffic), step_time_model(calibration)
     try:
         stored["schedule"] = schedule_of(
-            plan, result, traffic, model, run.should_stop, lambda message: run.progress(*at, message)
+            plan,
+            result,
+            services.traffic_of(plan.traffic),
+            step_time_model(calibration),
+            run.should_stop,
+            lambda message: run.progress(*at, message),
+            lambda: store(dict(stored)),
         )
     except Stopped as error:  # the answer for the whole traffic is kept
         raise JobCancelled from error
-    _store(plan, result=stored | {"answer_hash": answer_sha256(stored), MADE_WITH: made_with()})
+    store(stored | {"answer_hash": answer_sha256(stored), MADE_WITH: made_with()})
 
 
 def await_simulator(run: JobRun, plan: Plan) -> None:

@@ -261,7 +261,7 @@ def _ask_draws(question: Question, options: Sequence[Option], begun: Callable[[]
         one
         for option in options
         if question.draws and _is_asked_in_draws(option)
-        for one in in_draws(option.candidate, question.draws)
+        for one in in_draws(option.candidate, question.draws, question.foreign)
     ]
     finish = question.crew.ahead(asked)
     begun()

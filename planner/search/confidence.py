@@ -49,12 +49,21 @@ def confidence(
 ) -> Confidence:
     """Simulate one finalist in all draws. Raises Stopped when the caller wants to stop."""
     answers = crew.under(candidate, DRAW, range(len(draws)))
-    ends = [factor for factor in (foreign.mixed_attention if foreign else ()) if factor != 1.0]
+    ends = _ends(foreign)
     return confidence_of(objectives, predicted, answers, crew.under(candidate, MIXED, ends) if ends else ())
 
 
-def in_draws(candidate: Candidate, draws: Draws) -> list[Asked]:
-    return [(candidate, DRAW, number) for number in range(len(draws))]
+def in_draws(candidate: Candidate, draws: Draws, foreign: Foreign | None = None) -> list[Asked]:
+    """All that `confidence` asks for."""
+    return [
+        *((candidate, DRAW, number) for number in range(len(draws))),
+        *((candidate, MIXED, factor) for factor in _ends(foreign)),
+    ]
+
+
+def _ends(foreign: Foreign | None) -> list[float]:
+    """Of what another engine may do to decode attention."""
+    return [factor for factor in (foreign.mixed_attention if foreign else ()) if factor != 1.0]
 
 
 def confidence_of(

@@ -81,10 +81,14 @@ class Crew:
     _later: list[Part] = field(default_factory=list, init=False, repr=False)
 
     def climb(
-        self, groups: Sequence[Sequence[int]], replicas: int, *, whole: bool
+        self, groups: Sequence[Sequence[int]], rungs: Sequence[int], *, whole_at: int
     ) -> Iterator[Answers | None]:
-        """Per group of combinations (positions, in the order in which they are simulated) their evaluations."""
-        return self.do([{"do": CLIMB, "of": list(g), "replicas": replicas, "whole": whole} for g in groups])
+        """Per group of combinations (positions, in the order in which they are simulated) their evaluations on each
+        number of replicas, one number after the other; a combination that has met the objectives climbs no further. On
+        `whole_at` replicas runs go to their end."""
+        return self.do(
+            [{"do": CLIMB, "of": list(g), "rungs": list(rungs), "whole_at": whole_at} for g in groups]
+        )
 
     def splits(self, asked: Sequence[tuple[Sequence[int], int, int]]) -> Iterator[Answers | None]:
         """Per group of pairs (positions), number of prefill replicas and of all replicas their evaluations."""

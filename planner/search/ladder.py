@@ -8,24 +8,31 @@ rung every combination is simulated to its end, because the trade plot shows the
 Two things are not simulated twice. A run cut short once its objectives are out of reach (see `evaluate`). And a
 smaller max_num_seqs that a run with a larger one never touched: where the running requests never exceeded it,
 every decision of the scheduler is the same, so the outcome is too.
-A group of combinations is one part of the work (`crew`); results do not depend on who does it.
+A group of combinations is one part of the work (`crew`), on several rungs where they take little time, because between
+two batches of parts everybody waits for the last one; results do not depend on who does it, nor on how many rungs at
+once.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from typing import Final
 
 from planner.search.combinations import Combination, Status
-from planner.search.crew import Crew
+from planner.search.crew import Crew, Evaluated
 from planner.search.engines import budget_of, cap_of, seqs_of, variant_of
 from planner.search.evaluate import Bench, Evaluation, evaluate, judge
 from planner.simulation.cluster.deployment import ROUND_ROBIN
 from planner.simulation.knobs import Knobs
 
 OnProgress = Callable[[int, int, str], None]
+
+#: What is tried at once takes about so long where it can, or less: what is known is told in between.
+QUICK_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,11 @@ class Climb:
     def met(self) -> Rung | None:
         """The rung on which it met the objectives: always its last."""
         return self.last if self.last and self.last.status == "meets" else None
+
+    def stand(self, rung: Rung) -> None:
+        """On a new rung, or again on an old one."""
+        at = next((i for i, old in enumerate(self.rungs) if old.replicas == rung.replicas), len(self.rungs))
+        self.rungs[at : at + 1] = [rung]
 
     def at(self, replicas: int) -> Rung | None:
         return next((rung for rung in self.rungs if rung.replicas == replicas), None)
@@ -131,27 +143,28 @@ def _climb_kind(
     on_rung: Callable[[Climbed], None],
 ) -> Climbed:
     """Of one kind of hardware, on up to `progress.max_replicas` replicas."""
-    found, most = 0, progress.max_replicas
+    most = progress.max_replicas
+    found = first = 0
     stopped = False
     progress.met = 0
-    untold: Callable[[], None] = _nothing  # told while the next number is being tried
-    for replicas in range(1, most + 1):
+    untold: Callable[[], None] = _nothing  # told while the next numbers are being tried
+    at_once = 1
+    while first < most and not stopped:
         open_climbs = [climb for climb in climbs if climb.met is None]
-        if not open_climbs or not climbs:
+        if not open_climbs:
             break
-        progress.rung = replicas
-        stopped = _rung(bench, open_climbs, replicas, replicas == most, crew, progress, untold)
-        untold = _nothing
+        rungs = range(first + 1, min(most, first + at_once) + 1)
+        began_s = time.monotonic()
+        stopped = _climb(bench, open_climbs, rungs, most, crew, progress, untold)
+        at_once = max(1, 2 * at_once if time.monotonic() - began_s < QUICK_S else at_once // 2)
+        first, untold = rungs[-1], _nothing
         if not found:
-            met = any(climb.met for climb in climbs)
-            untold = partial(on_rung, Climbed(tuple(climbs), replicas, feasible=met, stopped=stopped))
-            found = replicas if met else 0
+            found = min((climb.met.replicas for climb in climbs if climb.met), default=0)
+            untold = partial(on_rung, Climbed(tuple(climbs), found or first, bool(found), stopped))
             short = [c for c in open_climbs if (rung := c.at(found)) and not rung.evaluation.complete]
             if short and not stopped:
-                stopped = _rung(bench, short, found, True, crew, None, untold)
+                stopped = _climb(bench, short, [found], found, crew, None, untold)
                 untold = _nothing
-        if stopped:
-            break
     untold()
     tried = max((climb.last.replicas for climb in climbs if climb.last), default=most)
     return Climbed(tuple(climbs), found or tried, bool(found), stopped)
@@ -166,28 +179,27 @@ class _Progress:
     report: OnProgress
     done: int = 0
     met: int = 0
-    rung: int = 1
 
-    def add(self, climbs: Sequence[Climb]) -> None:
+    def add(self, climbs: Sequence[Climb], replicas: int) -> None:
         met = sum(climb.met is not None for climb in climbs)
         self.met += met
-        self.done += len(climbs) + met * (self.max_replicas - self.rung)
-        where = f"{self.rung} replica{'s' if self.rung > 1 else ''}"
+        self.done += len(climbs) + met * (self.max_replicas - replicas)
+        where = f"{replicas} replica{'s' if replicas > 1 else ''}"
         self.report(
             self.done, self.total, f"Trying {where}: {self.met} combinations meet the objectives so far"
         )
 
 
-def _rung(
+def _climb(
     bench: Bench,
     climbs: Sequence[Climb],
-    replicas: int,
-    complete: bool,
+    rungs: Sequence[int],
+    whole_at: int,
     crew: Crew,
     progress: _Progress | None,
     begun: Callable[[], None],
 ) -> bool:
-    """Evaluate `climbs` on `replicas` replicas, those of equal budget and cap together; True if stopped. `begun` is
+    """Evaluate `climbs` on each number of replicas, those of equal budget and cap together; True if stopped. `begun` is
     called when others may be at work already."""
     groups = [
         sorted(members, key=lambda climb: -seqs_of(climb.combination.knobs))
@@ -195,19 +207,20 @@ def _rung(
     ]
     places = [[climb.position for climb in group] for group in groups]
     stopped = False
-    answered = crew.climb(places, replicas, whole=complete)
+    answered = crew.climb(places, rungs, whole_at=whole_at)
     begun()
     for group, answers in zip(groups, answered, strict=True):
         if answers is None:
             stopped = True
             continue
-        for climb, answer in zip(group, answers, strict=True):
-            status, reason = judge(answer.evaluation, bench.objectives)
-            if climb.last and climb.last.replicas == replicas:
-                climb.rungs.pop()
-            climb.rungs.append(Rung(replicas, answer.evaluation, status, reason))
-        if progress:
-            progress.add(group)
+        left, open_ = iter(answers), group
+        for replicas in rungs:
+            for climb in open_:
+                evaluation = next(left).evaluation
+                climb.stand(Rung(replicas, evaluation, *judge(evaluation, bench.objectives)))
+            if progress:
+                progress.add(open_, replicas)
+            open_ = [climb for climb in open_ if climb.met is None]
     return stopped
 
 
@@ -220,6 +233,27 @@ def _group(climb: Climb) -> object:
     knobs = climb.combination.knobs
     own = climb.combination
     return own.kind, own.router, budget_of(knobs), cap_of(knobs), variant_of(knobs)
+
+
+def climb_group(
+    bench: Bench, group: Sequence[Combination], rungs: Sequence[int], *, whole_at: int
+) -> list[Evaluated]:
+    """On each number of replicas those in the group, in its order, that have not met the objectives before."""
+    found: list[Evaluated] = []
+    for replicas in rungs:
+        knobs = [combination.knobs for combination in group]
+        if not knobs:
+            break
+        evaluations = evaluate_group(
+            bench, knobs, replicas, complete=replicas == whole_at, router=group[0].router
+        )
+        found += [Evaluated(evaluation) for evaluation in evaluations]
+        group = [
+            combination
+            for combination, evaluation in zip(group, evaluations, strict=True)
+            if judge(evaluation, bench.objectives)[0] != "meets"
+        ]
+    return found
 
 
 def evaluate_group(

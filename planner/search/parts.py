@@ -29,7 +29,7 @@ from planner.search.crew import (
 from planner.search.draws import Draws, drawn
 from planner.search.engines import budget_of
 from planner.search.evaluate import Bench, Evaluation, evaluate_candidate
-from planner.search.ladder import evaluate_group
+from planner.search.ladder import climb_group
 from planner.search.policies import under_policy
 from planner.search.screening import Screen, screen_of
 from planner.search.sensitivity import changes
@@ -60,10 +60,7 @@ class Hand:
         if part["do"] == CLIMB:
             members = [self.combinations[i] for i in part["of"]]
             bench = self.bench.of_kind(members[0].kind)
-            knobs = [member.knobs for member in members]
-            router = members[0].router
-            found = evaluate_group(bench, knobs, part["replicas"], complete=part["whole"], router=router)
-            return [Evaluated(evaluation) for evaluation in found]
+            return climb_group(bench, members, part["rungs"], whole_at=part["whole_at"])
         if part["do"] == SPLITS:
             pairs = [self.pairs[i] for i in part["of"]]
             return evaluate_pairs(self.bench, pairs, part["prefill"], part["replicas"], self.screen())

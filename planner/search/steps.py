@@ -77,19 +77,23 @@ class Steps:
         self._tell("")
 
     def watching(self, do: Do) -> Do:
-        """`do`, whose answers are counted."""
+        """`do`, whose answers are counted. It is asked at once, so that others begin while the caller tells what is
+        known."""
 
         def counted(parts: Sequence[Part]) -> Iterator[Answers | None]:
             if parts and parts[0]["do"] not in (CLIMB, SPLITS):
                 self._finalists(parts)
-            for answers in do(parts):
-                stage = {CLIMB: CLIMBS, SPLITS: POOLS}.get(parts[0]["do"], FINALISTS)
-                self._count(stage, answers or ())
-                if stage == FINALISTS:
-                    self._at(FINALISTS, max(1, self.left[FINALISTS] - 1), CLOSER_LOOK)
-                yield answers
+            return self._counted(parts, do(parts))
 
         return counted
+
+    def _counted(self, parts: Sequence[Part], answered: Iterator[Answers | None]) -> Iterator[Answers | None]:
+        for answers in answered:
+            stage = {CLIMB: CLIMBS, SPLITS: POOLS}.get(parts[0]["do"], FINALISTS)
+            self._count(stage, answers or ())
+            if stage == FINALISTS:
+                self._at(FINALISTS, max(1, self.left[FINALISTS] - 1), CLOSER_LOOK)
+            yield answers
 
     def _count(self, stage: int, answers: Answers) -> None:
         self.worked[stage] += len(answers)

@@ -175,3 +175,17 @@ def test_a_stopped_search_says_so_wherever_it_is_stopped(ready: Ready) -> None:
         result = search(prepared, by_workers([prepared.hand]))
         assert result.stopped
         assert not result.searching
+
+
+def test_work_is_offered_before_what_is_known_is_told(ready: Ready) -> None:
+    """Helpers work at the next batch while the plan's own process makes the answer so far."""
+    prepared = ready()
+    happened: list[str] = []
+
+    def do(parts: Sequence[Part]) -> Iterator[Answers | None]:
+        happened.append("offered")
+        return in_threads(prepared.hand.do, 1)(parts)
+
+    search(prepared, do, on_partial=lambda so_far: happened.append("told"))
+    assert happened.index("told") >= 2
+    assert "told" in happened[happened.index("told") + 1 :], "not the answer alone"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.search import ranking
+from planner.search import ladder, ranking
 from planner.search.combinations import Combination, combinations
 from planner.search.crew import Crew, in_threads
 from planner.search.evaluate import Bench, Requests, evaluate, judge
@@ -95,6 +95,27 @@ def test_threads_change_nothing(traffic: Callable[..., Traffic], model: Any) -> 
     for seed in range(3):
         bench, found = problem(seed, traffic, model)
         assert climb(bench, found, threads=1) == climb(bench, found, threads=4)
+
+
+def test_how_many_numbers_are_tried_at_once_changes_nothing(
+    traffic: Callable[..., Traffic], model: Any, monkeypatch: Any
+) -> None:
+    asked: list[int] = []
+    most = []
+    climbs = Crew.climb
+    monkeypatch.setattr(
+        Crew,
+        "climb",
+        lambda *of, **how: asked.append(len(of[2])) or climbs(*of, **how),  # type: ignore[func-returns-value]
+    )
+    answers = []
+    for quick_s in (0.0, 1e9):
+        asked.clear()
+        monkeypatch.setattr(ladder, "QUICK_S", quick_s)
+        answers.append([climb(*problem(seed, traffic, model)) for seed in range(12)])
+        most.append(max(asked))
+    assert most == [1, 2]
+    assert answers[0] == answers[1]
 
 
 def test_progress_ends_at_its_total(traffic: Callable[..., Traffic], model: Any) -> None:
