@@ -235,26 +235,44 @@ class JobRun:
             raise JobCancelled
 
 
-def claim(model: type[AnyJob], pk: str) -> AnyJob | None:
-    """The job, now ours and running; None when another worker has it or it has ended."""
+def claim(model: type[AnyJob], pk: str, at_once: int | None = None) -> AnyJob | None:
+    """The job, now ours and running; None when another worker has it or it has ended, or where `at_once` of its kind
+    run already: then it stays queued, and whoever ends sends for it (`send_next`)."""
     now = timezone.now()
-    claimed = model._default_manager.filter(pk=pk, status=Job.QUEUED).update(
-        status=Job.RUNNING, started_at=now, heartbeat_at=now, worker=f"{socket.gethostname()}:{os.getpid()}",
-        message="Starting", error="",
-    )  # fmt: skip
+    with transaction.atomic():
+        if at_once is not None:
+            # One claim is looked up and written at a time: of two that come at once the second counts the first.
+            active = model._default_manager.filter(status__in=Job.ACTIVE).order_by("pk").select_for_update()
+            if list(active.values_list("status", flat=True)).count(Job.RUNNING) >= at_once:
+                return None
+        claimed = model._default_manager.filter(pk=pk, status=Job.QUEUED).update(
+            status=Job.RUNNING, started_at=now, heartbeat_at=now, worker=f"{socket.gethostname()}:{os.getpid()}",
+            message="Starting", error="",
+        )  # fmt: skip
     return model._default_manager.get(pk=pk) if claimed else None
 
 
+def send_next(model: type[Job], task: Any) -> None:
+    """Sends for the one of the kind that has been queued longest, if there is one: a place has become free."""
+    queued = model._default_manager.filter(status=Job.QUEUED).order_by("created_at")
+    if (longest := queued.values_list("pk", flat=True).first()) is not None:
+        _send(task, longest)
+
+
 def run(
-    model: type[AnyJob], pk: str, work: Callable[[AnyJob, JobRun], None], teller: Teller | None = None
+    model: type[AnyJob],
+    pk: str,
+    work: Callable[[AnyJob, JobRun], None],
+    teller: Teller | None = None,
+    at_once: int | None = None,
 ) -> str | None:
     """Claims the job and runs ``work``; whatever happens, the row ends truthfully. Returns the final status,
     or None when there was nothing to claim.
 
     ``teller`` is told as well what is written of progress and log. ``work`` stores its own results before it returns,
-    best together with `JobRun.end`.
+    best together with `JobRun.end`. ``at_once``: as of `claim`.
     """
-    job = claim(model, pk)
+    job = claim(model, pk, at_once)
     if job is None:
         return None
     handle = JobRun(job, teller)

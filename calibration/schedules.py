@@ -64,7 +64,7 @@ def create(project: Project, owner: Any, request: ScheduleRequest, pk: uuid.UUID
     try:
         return _write(Schedule(pk=pk or uuid.uuid4(), project=project, owner=owner), request)
     except IntegrityError:
-        there = Schedule.objects.filter(pk=pk).first()
+        there = Schedule.objects.filter(pk=pk).first() if pk else None
         if there is None:
             raise
         return there

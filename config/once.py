@@ -26,9 +26,10 @@ def row_id(request: HttpRequest, kind: str) -> uuid.UUID:
     for name, values in sorted(request.POST.lists()):
         if name != TOKEN:
             digest.update(repr((name, values)).encode())
-    for name, file in sorted(request.FILES.items()):
-        digest.update(repr((name, file.name, file.size)).encode())
-        _add(digest, file)
+    for name in sorted(request.FILES):
+        for file in request.FILES.getlist(name):
+            digest.update(repr((name, file.name, file.size)).encode())
+            _add(digest, file)
     return uuid.uuid5(_SPACE, digest.hexdigest())
 
 

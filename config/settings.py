@@ -282,6 +282,11 @@ RATE_LIMITS_ENABLED = env_bool("RATE_LIMITS", not SINGLE_USER)
 # are other processes on queue `default`, over all machines. Two processes with half of the cores each by default.
 PLAN_HELPERS = env_int("PLAN_HELPERS", 1)
 PLAN_THREADS = env_int("PLAN_THREADS", max(1, (os.cpu_count() or 1) // 2))
+# So many plans at once, over all machines; others wait in line. With one process on queue `default` more than that, an
+# import or a sweep never waits for a plan to end.
+PLANS_AT_ONCE = env_int("PLANS_AT_ONCE", 2)
+if PLANS_AT_ONCE < 1:
+    raise ImproperlyConfigured("PLANS_AT_ONCE must be 1 or more")
 
 # Celery: JSON only, one message at a time, acknowledged when done; our own rows decide what runs.
 REDIS_URL = env_str("REDIS_URL")

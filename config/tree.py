@@ -63,8 +63,9 @@ def worker_argv(queue: str, *options: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def services(listen_fd: int, default_processes: int = 2) -> list[Service]:
-    """The four services. Torch runs in fresh children of the device worker's one child, one job each."""
+def services(listen_fd: int, default_processes: int = 3) -> list[Service]:
+    """The four services. The default worker has a process more than plans run at once (PLANS_AT_ONCE). Torch runs in
+    fresh children of the device worker's one child, one job each."""
     web = (
         sys.executable, "-m", "gunicorn", "config.wsgi:application", "--bind", f"fd://{listen_fd}",
         "--worker-class", "gthread", "--workers", "1", "--threads", "8", "--timeout", "120",

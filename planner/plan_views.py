@@ -7,6 +7,7 @@ import uuid
 import zlib
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -153,8 +154,16 @@ def job_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     address = {name: reverse(f"planner:plan_{name}", args=[plan.pk]) for name in names}
     return {
         "job": plan, "address": address, "writable": may_write(request.user, plan.project),
-        "waiting_words": "Waiting for a worker.", "sample_count": _news(getattr(plan, "so_far", None)),
+        "waiting_words": waiting_words(plan), "sample_count": _news(getattr(plan, "so_far", None)),
     }  # fmt: skip
+
+
+def waiting_words(plan: Plan) -> str:
+    """What a queued plan waits for."""
+    running = Plan.objects.filter(status=Plan.RUNNING).count() if plan.status == Plan.QUEUED else 0
+    if running >= settings.PLANS_AT_ONCE:
+        return f"Waiting in line: {running} other plan{'s are' if running > 1 else ' is'} being made."
+    return "Waiting for a worker."
 
 
 def _news(so_far: str | None) -> int:

@@ -35,13 +35,16 @@ def run_plan(pk: str) -> None:
         except Exception:  # a broker that is down must not fail the plan: it is done without help
             log.exception("could not send for helpers of plan %s", pk)
 
-    jobs.run(
+    ended = jobs.run(
         Plan,
         pk,
         lambda plan, run: work.shared_plan(
             plan, run, threads=settings.PLAN_THREADS, helpers=settings.PLAN_HELPERS, call=call
         ),
+        at_once=settings.PLANS_AT_ONCE,
     )
+    if ended is not None:
+        jobs.send_next(Plan, run_plan)
 
 
 @cache

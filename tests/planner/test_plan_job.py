@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.urls import reverse
+from django.utils import timezone
 
 from calibration import jobs
 from calibration.models import Calibration
-from planner import work
+from planner import tasks, work
 from planner.models import Plan
 from planner.plan_recipes import service_of
 from planner.search import SearchSpace
 from planner.verifications import why_not
+from tests.ops.services import PATIENCE_S
 
 
 @pytest.fixture
@@ -85,3 +90,40 @@ def test_a_worker_that_died_leaves_what_it_knew(make_plan, answers, owner_client
 def _news(client: Any, row: Plan) -> str:
     page = client.get(reverse("planner:plan_status", args=[row.pk])).content.decode()
     return page.partition('data-count="')[2].partition('"')[0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_plans_leave_a_worker_for_everything_else(
+    queued, make_plan, owner_client, no_broker, settings, monkeypatch
+):
+    """Two are made at once; a third stays queued, says so, and is sent for when one has ended."""
+    for _ in range(2):
+        make_plan(status="running", heartbeat_at=timezone.now())
+    monkeypatch.setattr(work, "shared_plan", lambda plan, run, **how: None)
+    tasks.run_plan(str(queued.pk))
+    queued.refresh_from_db()
+    assert queued.status == Plan.QUEUED
+    page = owner_client.get(reverse("planner:plan_detail", args=[queued.pk])).content.decode()
+    assert "Waiting in line: 2 other plans are being made." in page
+    settings.PLANS_AT_ONCE = 3
+    waiting = make_plan(status="queued")
+    tasks.run_plan(str(queued.pk))
+    queued.refresh_from_db()
+    assert queued.status == Plan.DONE
+    assert no_broker[-1] == ("planner.tasks.run_plan", str(waiting.pk))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_claims_at_once_the_second_counts_the_first(make_plan):
+    plans = [str(make_plan(status="queued").pk) for _ in range(3)]
+    gate = Barrier(3)
+
+    def claimed(pk: str) -> bool:
+        gate.wait(timeout=PATIENCE_S)
+        try:
+            return jobs.claim(Plan, pk, at_once=1) is not None
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sorted(pool.map(claimed, plans)) == [False, False, True]
