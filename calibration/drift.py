@@ -28,24 +28,29 @@ def drift_check(
     seed: int = 0,
     tensor_parallel: int = 1,
     on_log: Callable[[str], None] = lambda line: None,
+    on_stage: Callable[[str], None] = lambda words: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> DriftReport:
     """Times a few steps of the calibration again, with the engine and pool that it had. Holds the device's lock,
     or those of all `tensor_parallel` ranks' devices.
 
-    `samples` and `environment`: the calibration's. Raises ValueError for samples that cannot be compared, Stopped,
-    EngineError.
+    `samples` and `environment`: the calibration's. `on_stage`: told what it is at, in words. Raises ValueError for
+    samples that cannot be compared, Stopped, EngineError.
     """
     choose_sentinels(samples)  # what cannot be compared starts no engine
     with contextlib.ExitStack() as stack:
         names = dict.fromkeys(rank_device(device, rank) for rank in range(tensor_parallel))
+        on_stage(f"Waiting for {device}")
+        locks = [stack.enter_context(held(name, should_stop)) for name in names]
+        on_stage("Starting the engine")
         client = EngineClient(
             architecture, device=device, dtype=asked_dtype(environment), kv_tokens=kv_tokens,
             max_positions=envelope.max_context_tokens + 1, seed=seed, tensor_parallel=tensor_parallel,
-            lock_descriptors=[stack.enter_context(held(name, should_stop)) for name in names],
+            lock_descriptors=locks,
             mixed_mode=str(environment.get("mixed_mode") or "unified"),
         )  # fmt: skip
         with client as runner:
+            on_stage("Timing its steps again")
             now = (
                 environment_record(architecture, envelope, [], seed)
                 | runner.environment()

@@ -43,9 +43,12 @@ def start(
 def check(row: DriftCheck, run: JobRun) -> None:
     """Times the sentinels again and writes what was found."""
     calibration = row.calibration
-    run.progress(0, 1, f"Waiting for {calibration.device}")
+
+    def at(words: str) -> None:
+        run.progress(0, 1, words)
+
     try:
-        report = services.drift_of(calibration, row.seed, run.write_log, run.should_stop)
+        report = services.drift_of(calibration, row.seed, run.write_log, run.should_stop, at)
     except Stopped as stop:
         raise JobCancelled from stop
     except (ValueError, DoesNotFit, EngineError) as refusal:

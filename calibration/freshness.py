@@ -113,7 +113,9 @@ def _judged(
     age = None if at is None else max(0.0, (now - at).total_seconds())
     aged = "imported without a date" if age is None else f"measured {age_text(age)} ago"
     if later is not None:
-        state, more = "superseded", f"a later one is published: {later.name}"
+        # One that was measured anew has the same name.
+        ended = when(later).astimezone(UTC)
+        state, more = "superseded", f"a later one is published: {later.name}, of {ended:%Y-%m-%d %H:%M} UTC"
     elif check is not None and check.drifted:
         state, more = "drifted", "its last drift check calls for measuring anew"
     elif seen is None:

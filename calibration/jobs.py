@@ -185,6 +185,7 @@ class JobRun:
         self.teller = teller  # who waits for it, in the same process
         self.rows = type(job)._default_manager.filter(pk=job.pk, status=Job.RUNNING)
         self._written_s = 0.0
+        self._message = ""
         self._polled_s = 0.0
         self._stop = False
         self._thread = threading.get_ident()
@@ -192,13 +193,15 @@ class JobRun:
     def progress(
         self, done: int, total: int, message: str, eta_s: float | None = None, *, at_most: bool = False
     ) -> None:
-        """Written at most four times a second, except the last one. `eta_s`: what is left, or the most that can be."""
+        """Written at most four times a second, except the last one and where a stage begins that counts nothing yet (it
+        may last: starting an engine, say). `eta_s`: what is left, or the most that can be."""
         if self.teller:
             self.teller.progress(done, total, message, eta_s, at_most=at_most)
         now = time.monotonic()
-        if now - self._written_s < 0.25 and done < total:
+        begins = done == 0 and message != self._message
+        if now - self._written_s < 0.25 and done < total and not begins:
             return
-        self._written_s = now
+        self._written_s, self._message = now, message
         values = {"done": max(0, done), "total": max(0, total), "message": message[:300], "eta_s": eta_s}
         values["eta_at_most"] = at_most
         patiently(lambda: self.rows.update(heartbeat_at=timezone.now(), **values))

@@ -421,9 +421,10 @@ def drift_of(
     seed: int = 0,
     on_log: Callable[[str], None] = lambda line: None,
     should_stop: Callable[[], bool] = lambda: False,
+    on_stage: Callable[[str], None] = lambda words: None,
 ) -> DriftReport:
-    """Times a few of its steps again on its device. Raises ValueError for one that cannot be measured here,
-    EngineError, Stopped."""
+    """Times a few of its steps again on its device; `on_stage` is told what it is at. Raises ValueError for one that
+    cannot be measured here, EngineError, Stopped."""
     from calibration.drift import drift_check
 
     if reason := why_no_drift_check(calibration):
@@ -432,7 +433,7 @@ def drift_of(
     return drift_check(
         request.architecture, request.envelope, samples_of(calibration), calibration.environment or {},
         device=request.device, kv_tokens=request.kv_tokens, seed=seed, tensor_parallel=request.tensor_parallel,
-        on_log=on_log, should_stop=should_stop,
+        on_log=on_log, on_stage=on_stage, should_stop=should_stop,
     )  # fmt: skip
 
 

@@ -53,7 +53,8 @@ def device(monkeypatch) -> Any:
     class Device:
         factor, noise, kind, seed = 1.0, CPU_NOISE, "cpu", 0
 
-        def __call__(self, calibration, seed=0, on_log=print, should_stop=bool):
+        def __call__(self, calibration, seed=0, on_log=print, should_stop=bool, on_stage=print):
+            on_stage("Timing its steps again")
             chosen = choose_sentinels(services.samples_of(calibration))
             self.seed += 1
             now = timed_again(chosen, self.factor, self.noise, self.seed)

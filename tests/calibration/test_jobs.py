@@ -108,6 +108,22 @@ def test_whoever_looks_sees_the_truth_without_a_sweep(job):
     assert Calibration.objects.visible_to(job.owner).get().status == "interrupted"
 
 
+def test_a_stage_that_begins_is_told_however_soon_after_another(job):
+    """One of them may last for minutes: its name must not be the one before."""
+    told = []
+
+    def work(row, run):
+        for words in ("Waiting for cpu", "Starting the engine"):
+            run.progress(0, 1, words)
+            told.append(Calibration.objects.get(pk=row.pk).message)
+        for done in range(1, 100):
+            run.progress(done, 100, "Measuring")
+        told.append(Calibration.objects.get(pk=row.pk).done)
+
+    jobs.run(Calibration, str(job.pk), work)
+    assert told[:2] == ["Waiting for cpu", "Starting the engine"] and told[2] < 99
+
+
 def test_a_worker_that_comes_back_does_not_overwrite_interrupted(job):
     def work(row, run):
         Calibration.objects.update(status="interrupted")
