@@ -14,6 +14,7 @@ from calibration.models import Calibration, DriftCheck
 from calibration.pipeline import device_kind
 
 KINDS = ("decode", "prefill", "mixed")
+ROOM = 0.08  # above the highest and below the lowest point or bar, as a share of what lies between them
 
 
 def drift_figure(
@@ -41,7 +42,7 @@ def drift_figure(
         drifted = [index for index, check in enumerate(checks) if check.drifted]
         built.add_scatter(
             x=[at[index] for index in drifted], y=[mean[index] for index in drifted], mode="markers", name="drifted",
-            marker={"color": PALETTE[1], "symbol": "diamond-open", "size": 15, "line": {"width": 2}},
+            marker={"color": NEUTRAL, "symbol": "diamond-open", "size": 16, "line": {"width": 2}},
             hovertemplate="drifted: %{y:+.2f} %<extra></extra>",
         )  # fmt: skip
     for index, kind in enumerate(KINDS, 1):
@@ -53,6 +54,10 @@ def drift_figure(
                 hovertemplate=f"{kind}: %{{y:+.2f}} %<extra></extra>",
             )  # fmt: skip
     bar = 100 * MEAN_BARS[device_kind(checks[-1].calibration.device)]
+    ends = [-bar, bar, *low, *high, *(moved for kind in KINDS for check in checks
+                                      if (moved := _of_kind(check, kind)) is not None)]  # fmt: skip
+    room = ROOM * (max(ends) - min(ends))
+    built.update_yaxes(range=[min(ends) - room, max(ends) + room])
     for edge in (bar, -bar):
         built.add_hline(y=edge, line={"color": NEUTRAL, "width": 1, "dash": "dash"})
     for row in calibrations:

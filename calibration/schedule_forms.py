@@ -23,11 +23,17 @@ LOOKED_AT = 150  # occasions of an expression: a day of every 10 minutes
 NO_PLACES = {"localtime", "Factory"}  # of the time zone database: what they mean is the machine's
 
 
+class _CalibrationField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    def label_from_instance(self, obj: Any) -> str:
+        """One that was measured anew has the same name."""
+        return f"{obj.name} ({obj.device_label}, {obj.created_at:%Y-%m-%d %H:%M})"
+
+
 class ScheduleForm(forms.Form):
     """Every so long, or by a cron expression: one of the two."""
 
     name = LineField(max_length=120, required=False, help_text="Default: what it does, and to what.")
-    calibration = forms.ModelChoiceField(
+    calibration = _CalibrationField(
         Calibration.objects.none(),
         help_text="Whose model, device and region; the newest of the same is taken.",
     )

@@ -60,6 +60,14 @@ class Schedule(models.Model):
         return Rule(ZoneInfo(self.time_zone), self.anchor, self.every_s, self.cron, window)
 
     @property
+    def every_text(self) -> str:
+        """`10 minutes`, `day`, `2 weeks`: what it says after "every"; empty where `cron` says when."""
+        units = ((604_800, "week"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
+        size_s, name = next((unit for unit in units if (self.every_s or 0) % unit[0] == 0), (1, "second"))
+        count = (self.every_s or 0) // size_s
+        return "" if not count else name if count == 1 else f"{count:,} {name}s"
+
+    @property
     def due_local(self) -> datetime | None:
         """When it comes due, on its own wall clock."""
         return self.due_at and self.due_at.astimezone(ZoneInfo(self.time_zone))

@@ -79,7 +79,7 @@ class CalibrationField(forms.ModelChoiceField):  # type: ignore[type-arg]  # no 
         )
 
     def label_from_instance(self, obj: Any) -> str:
-        return f"{obj.name} ({obj.device_label}, {obj.created_at:%Y-%m-%d})"
+        return f"{obj.name} ({obj.device_label}, {obj.created_at:%Y-%m-%d %H:%M})"
 
 
 class TrafficField(forms.ModelChoiceField):  # type: ignore[type-arg]

@@ -26,7 +26,8 @@ from calibration.patience import patiently
 from calibration.pipeline import LOCK_WAIT_S, device_kind
 from planner.models import Verification
 
-SAVE_EVERY_S = 10.0
+SAVE_EVERY_S = 2.0
+SAVE_SHARE = 0.02  # of the time: saving many steps takes longer, so it comes more rarely
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,9 @@ def _warm(engine: EngineClient, region: Region, seed: int) -> None:
 
 @dataclass(slots=True)
 class KeptTimes:
-    """Times of all replays so far (steps and, between pools, hand-offs), written to the row every SAVE_EVERY_S, and the
-    job's progress by them. `total`: tokens of one replay. `known`: steps of the current one that an earlier job timed;
-    they come at once and say nothing of the pace."""
+    """Times of all replays so far (steps and, between pools, hand-offs), written to the row each SAVE_EVERY_S (more
+    rarely where that takes long), and the job's progress by them. `total`: tokens of one replay. `known`: steps of the
+    current one that an earlier job timed; they come at once and say nothing of the pace."""
 
     row: Verification
     run: JobRun
@@ -135,7 +136,8 @@ class KeptTimes:
     of: list[list[float]] = field(default_factory=list)
     known: int = 0
     given_tokens: int = 0
-    saved_s: float = 0.0
+    saved_s: float = field(default_factory=time.monotonic)
+    save_took_s: float = 0.0
     began_s: float = field(default_factory=time.monotonic)
 
     def begin(self) -> list[float]:
@@ -154,17 +156,19 @@ class KeptTimes:
         timed = done - self.given_tokens
         left_s = max(0, everything - done) * (time.monotonic() - self.began_s) / timed if timed else None
         self.run.progress(done, everything, f"Serving, replay {len(self.of)}", left_s)
-        if time.monotonic() - self.saved_s >= SAVE_EVERY_S:
+        if time.monotonic() - self.saved_s >= max(SAVE_EVERY_S, self.save_took_s / SAVE_SHARE):
             self.save()
 
     def save(self) -> None:
-        self.saved_s = time.monotonic()
+        began_s = time.monotonic()
         rows = Verification.objects.filter(pk=self.row.pk, status=Verification.RUNNING)
         values: dict[str, Any] = {
             "steps": np.concatenate([np.array(part) for part in self.of] or [np.empty(0)]).tobytes(),
             "steps_of": [len(part) for part in self.of],
         }
         patiently(lambda: rows.update(**values))
+        self.saved_s = time.monotonic()
+        self.save_took_s = self.saved_s - began_s
 
 
 def kept_steps(row: Verification) -> list[list[float]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from planner.simulation.cluster.deployment import Disaggregated, HandOff, Networ
 from planner.simulation.kernel.cluster import simulate as simulate_cluster
 from planner.simulation.knobs import VllmKnobs
 from planner.simulation.outcome import Outcome
-from planner.verification.lines import BARS, Line, line_of
+from planner.verification.lines import BARS, LEVEL, Line, bootstrap_interval, line_of
 
 EVERY: Final = 32
 STREAM_PROMPT: Final = 16
@@ -35,6 +36,7 @@ WHOLE, POOLS = "whole", "separate pools"
 GRID_PROMPTS: Final = (128, 1_024, 4_096, 16_384)
 GRID_OUTPUTS: Final = (32, 256, 1_024)
 GRID_STREAMS: Final = (1, 4, 16, 64, 256)
+Z: Final = NormalDist().inv_cdf((1.0 + LEVEL) / 2.0)
 #: What is told of each way: gaps of the streams, and what the prompt itself pays.
 TOLD: Final = (("itl", 50.0), ("itl", 95.0), ("itl", 99.0))
 
@@ -230,22 +232,38 @@ def served(
     """`measured`: of each repeat. `kind`: "cpu" or "gpu", whose bars apply."""
     lines = [
         _line(metric, percentile, [o.percentile(metric, percentile) for o in (predicted, *refits)],
-              [o.percentile(metric, percentile) for o in measured], BARS[kind].get((metric, percentile)))
+              [o.percentile(metric, percentile) for o in measured], _of_steps(measured[0], percentile, case),
+              BARS[kind].get((metric, percentile)))
         for metric, percentile in TOLD
     ]  # fmt: skip
-    ttft = [float(np.median(o.ttft_s()[case.streams :])) for o in (predicted, *refits)]
+    told = [o.ttft_s()[case.streams :] for o in (predicted, *refits)]
+    seen = [o.ttft_s()[case.streams :] for o in measured]
     lines.append(
-        _line("ttft", 50.0, ttft, [float(np.median(o.ttft_s()[case.streams :])) for o in measured], None)
-    )
+        _line("ttft", 50.0, [float(np.median(each)) for each in told], [float(np.median(each)) for each in seen],
+              bootstrap_interval(seen[0], 50.0, seed=0), None)
+    )  # fmt: skip
     return Served(case, way, int(measured[0].gap_counts.sum()), tuple(lines), len(measured))
 
 
 def _line(
-    metric: str, percentile: float, predicted: Sequence[float], measured: Sequence[float], bar: float | None
+    metric: str,
+    percentile: float,
+    predicted: Sequence[float],
+    measured: Sequence[float],
+    interval: tuple[float, float],
+    bar: float | None,
 ) -> Line:
-    return line_of(
-        metric, percentile, predicted[0], predicted[1:], measured, (min(measured), max(measured)), bar
-    )
+    return line_of(metric, percentile, predicted[0], predicted[1:], measured, interval, bar)
+
+
+def _of_steps(measured: Outcome, percentile: float, case: Case) -> tuple[float, float]:
+    """The interval of a percentile of the gaps [s], from its order statistics. The gaps that the streams have of one
+    step are one draw, not as many as there are streams: so many steps count as each answer has gaps."""
+    share = percentile / 100.0
+    reach = Z * np.sqrt(share * (1.0 - share) / max(1, case.output_tokens - 1))
+    ends = np.clip([share - reach, share + reach], 0.0, 1.0)
+    low, high = (measured.percentile("itl", 100.0 * float(end)) for end in ends)
+    return low, high
 
 
 def sentence(found: Sequence[Served]) -> str:

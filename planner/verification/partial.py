@@ -127,7 +127,7 @@ def partial_mixed_load(served: Served, of: int, broken: BrokenWay, words: str) -
     again = f", repeat {broken.repeat + 1} of {broken.repeats}" if broken.repeats > 1 else ""
     where = f"in way {broken.at + 1:,} of {broken.ways:,} ({broken.way}, {broken.case}{again}) after"
     sentence = _sentence("The experiment", f"{where} {_steps_text(served)}", len(served.finished), of, words)
-    kept = "The ways that were done stand below; " if broken.at + broken.repeat else ""
+    kept = "The ways that were done are kept; " if broken.at + broken.repeat else ""
     told = {
         "way": broken.way, "case": broken.case, "ways_done": broken.at, "ways": broken.ways,
         "repeats_done": broken.repeat,

@@ -315,3 +315,26 @@ def test_the_api_makes_edits_runs_and_deletes(client, owner, bearer, measured):
     assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "every"
     assert client.delete(url, headers=headers).status_code == 204
     assert client.get(url, headers=headers).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("every_s", "text"),
+    [
+        (600, "10 minutes"),
+        (3600, "hour"),
+        (5400, "90 minutes"),
+        (86_400, "day"),
+        (1_209_600, "2 weeks"),
+        (None, ""),
+    ],
+)
+def test_an_interval_is_told_in_its_largest_unit(every_s, text):
+    assert Schedule(every_s=every_s).every_text == text
+
+
+def test_beat_is_given_sunday_as_it_reads_it(schedule, measured):
+    """Its parser knows 0 only: a 7 would end beat itself."""
+    schedules.edit(schedule, asked(measured, every_s=None, cron="30 3 * * 5-7"))
+    task = PeriodicTask.objects.get(task=schedules.TASK)
+    assert task.crontab.day_of_week == "0,5,6" and task.schedule.day_of_week == {0, 5, 6}
+    assert schedules.keep_in_step() == 0

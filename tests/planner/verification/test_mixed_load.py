@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,20 @@ def test_the_report_holds_for_a_device_that_does_as_predicted_and_not_for_anothe
     assert "ITL p99, whole" in words
     chunked = mixed_load.served(Way(100), CASE, outcome(Way(100)), [], [outcome(Way(100))], "cpu")
     assert "at best, with chunks of 100" in mixed_load.sentence([found[1.5], chunked])
+
+
+def test_what_was_measured_has_an_interval_that_holds_it_and_narrows_with_more_steps():
+    """Gaps of one step belong together: ten times the streams say no more of the steps than one does."""
+    for output, streams in ((128, 1), (128, 10), (512, 1)):
+        case = Case(400, output, streams)
+        found = outcome(Way(100), case)
+        [p50, p95, p99, ttft] = mixed_load.served(Way(100), case, found, [], [found], "cpu").lines
+        for line in (p50, p95, p99, ttft):
+            assert line.measured_low_s <= line.measured_s <= line.measured_high_s and line.within
+    noisy = np.random.default_rng(0)
+    gaps = np.zeros_like(found.gap_counts)
+    gaps[:400] = noisy.integers(1, 50, min(400, len(gaps)))
+    spread = dataclasses.replace(found, gap_counts=gaps)
+    few, many = (mixed_load._of_steps(spread, 95.0, Case(400, output, 1)) for output in (32, 1_024))
+    assert few[0] < many[0] < many[1] < few[1]
+    assert mixed_load._of_steps(spread, 95.0, Case(400, 32, 50)) == few
