@@ -4,7 +4,7 @@ ends under it, or it is asked to stop, the ways that were done are the report, w
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ from planner.verification.partial import (
     partial_mixed_load,
     served_by_one,
     served_by_pools,
+    vanished_mixed_load,
 )
 from planner.verification.partial import Served as ServedSoFar
 from planner.verification.report import MOSTLY, QUIETER
@@ -105,11 +106,18 @@ def run_mixed_load(row: Verification, run: JobRun) -> None:
             row, run, step_time_model(calibration), envelope, kv_tokens, architecture, found, table,
             device_kind(calibration.device),
         )  # fmt: skip
-        done, broken = _served(bench, cases, apart=apart)
-        result = _facts(row, done, left, table, bench.contended)
+
+        def facts(done: Sequence[Served]) -> dict[str, Any]:
+            return _facts(row, done, left, table, bench.contended)
+
+        def keep(done: Sequence[Served], so_far: dict[str, Any]) -> None:
+            """What stands there should the worker vanish; until then nothing is said of it."""
+            store(row, facts(done) | so_far, holds=None, sentence="")
+
+        done, broken = _served(bench, cases, keep, apart=apart)
         if broken is not None:
-            raise broken_off(row, result | broken)
-    _write(row, run, done, result)
+            raise broken_off(row, facts(done) | broken)
+    _write(row, run, done, facts(done))
 
 
 def cases_of(options: dict[str, Any], envelope: Envelope, kv_tokens: int) -> tuple[list[Case], list[str]]:
@@ -134,11 +142,40 @@ def _wish(
     return EngineWish(architecture, longest, seed, 2 if apart else 1, kv_tokens + slack, shared)
 
 
+@dataclass(slots=True)
+class _Pace:
+    """How far the experiment is, in seconds of steps as predicted: what is still to come is told by what is done."""
+
+    run: JobRun
+    total_s: float
+    began: float = field(default_factory=time.monotonic)
+    words: str = ""
+    done_s: float = 0.0
+    expected_s: float = 0.0  # of the way it is at, of which `within_s` have passed
+    within_s: float = 0.0
+
+    def begin(self, words: str, expected_s: float) -> None:
+        self.done_s += self.expected_s
+        self.words, self.expected_s, self.within_s = words, expected_s, 0.0
+        self.step(0.0)
+
+    def step(self, seconds: float) -> None:
+        self.within_s = min(self.within_s + seconds, self.expected_s)
+        done_s = self.done_s + self.within_s
+        left_s = (time.monotonic() - self.began) / done_s * (self.total_s - done_s) if done_s else None
+        self.run.progress(int(1e3 * done_s), int(1e3 * self.total_s) + 1, self.words, left_s)
+
+
 def _served(
-    bench: _Bench, cases: Sequence[Case], *, apart: bool
+    bench: _Bench,
+    cases: Sequence[Case],
+    keep: Callable[[Sequence[Served], dict[str, Any]], None],
+    *,
+    apart: bool,
 ) -> tuple[list[Served], dict[str, Any] | None]:
-    """Every way of every case, in order, and what is told where it broke off before all were done. Refused
-    beforehand if it would take too long."""
+    """Every way of every case, in order, and what is told where it broke off before all were done. `keep` is given the
+    ways that are done as they come, with what is to be told if nothing follows. Refused beforehand if it would take
+    too long."""
     bench.run.progress(0, 1, "Predicting")
     asked = [
         (case, way, mixed_load.requests_of(case, bench.model.arrays(), bench.envelope, bench.kv_tokens))
@@ -149,16 +186,16 @@ def _served(
     total_s = sum(outcome.busy_s for outcome in predicted) * bench.row.replays
     refuse_the_endless(total_s)
     refits = pick_refits(bench.model, REFITS, bench.row.seed)
-    found, done_s, began = [], 0.0, time.monotonic()
+    found: list[Served] = []
+    pace = _Pace(bench.run, total_s)
     for at, ((case, way, requests), expected) in enumerate(zip(asked, predicted, strict=True)):
-        left_s = (time.monotonic() - began) / done_s * (total_s - done_s) if done_s else None
-        bench.run.progress(int(1e3 * done_s), int(1e3 * total_s) + 1, f"{way.text}: {case.text}", left_s)
+        pace.begin(f"{way.text}: {case.text}", expected.busy_s * bench.row.replays)
         others = [bench.predict(way, case, requests, refit) for refit in refits]
         measured: list[Outcome] = []
         broken = None
         try:
             for number in range(bench.row.replays):
-                measured.append(_run(bench, way, case, requests, number))
+                measured.append(_run(bench, way, case, requests, number, pace.step))
         except _Ended as ended:
             where = BrokenWay(way.text, case.text, at, len(asked), len(measured), bench.row.replays)
             broken = partial_mixed_load(ended.so_far, requests.count, where, ended.words)
@@ -166,20 +203,30 @@ def _served(
             found.append(mixed_load.served(way, case, expected, others, measured, bench.kind))
         if broken is not None:
             return found, broken
-        done_s += expected.busy_s * bench.row.replays
+        if at + 1 < len(asked):
+            case, way, requests = asked[at + 1]
+            where = BrokenWay(way.text, case.text, at + 1, len(asked), 0, bench.row.replays)
+            keep(found, vanished_mixed_load(requests.count, where))
     return found, None
 
 
-def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -> Outcome:
-    """The way run once. Raises Stopped, _Ended."""
+def _run(
+    bench: _Bench, way: Way, case: Case, requests: Requests, number: int, on_seconds: Callable[[float], None]
+) -> Outcome:
+    """The way run once; `on_seconds` is told of every step's. Raises Stopped, _Ended."""
     seed, gap = bench.row.seed + 1_000_003 * number, bench.kind == "gpu"
     if not way.apart:
         knobs = mixed_load.knobs_of(way, case, bench.envelope, bench.kv_tokens)
         steps_s: list[float] = []
+
+        def noted(tokens: int, seconds: float) -> None:
+            steps_s.append(seconds)
+            on_seconds(seconds)
+
         try:
             return bench.note(replay(
                 bench.found[-1], requests, knobs, bench.model.arrays(), seed=seed, with_host_gap=gap,
-                on_step=lambda tokens, seconds: steps_s.append(seconds), should_stop=bench.run.should_stop,
+                on_step=noted, should_stop=bench.run.should_stop,
             ))  # fmt: skip
         except (Stopped, EngineError) as ended:
             so_far = served_by_one(requests, knobs, bench.model.arrays(), steps_s)
@@ -190,7 +237,7 @@ def _run(bench: _Bench, way: Way, case: Case, requests: Requests, number: int) -
     drive = TwoPools(
         bench.found, [Blocks.of(blocks, BLOCK_TOKENS, seed + i) for i in range(2)],
         Sequences(requests.prompt_tokens.tolist(), bench.architecture.vocab_size, seed), bench.token_bytes,
-        with_host_gap=gap, should_stop=bench.run.should_stop,
+        with_host_gap=gap, on_time=lambda tokens, seconds: on_seconds(seconds), should_stop=bench.run.should_stop,
     )  # fmt: skip
     there = mixed_load.deployment_of(
         case, bench.envelope, bench.kv_tokens, bench.model.arrays(), bench.table, bench.token_bytes

@@ -191,6 +191,11 @@ class Verification(Job):
     sentence = models.TextField(blank=True)
 
     @property
+    def told(self) -> dict[str, Any] | None:
+        """Its report. While it runs there is none: what is stored then is what would be left if its worker vanished."""
+        return None if self.is_active else self.result
+
+    @property
     def calibration(self) -> Calibration:
         """Of the hardware that it is about; of two kinds, each with a pool, the decode pool's."""
         second = self.plan.second_calibration

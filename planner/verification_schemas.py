@@ -214,5 +214,5 @@ def verification_fields(row: Verification) -> dict[str, Any]:
     return {
         **job_fields(row), "plan": row.plan_id, "kind": row.kind, "requests": row.requests, "replays": row.replays,
         "load": row.options.get("load"), "base_url": row.options.get("base_url"),
-        "holds": row.holds, "sentence": row.sentence, "result": row.result,
+        "holds": row.holds, "sentence": row.sentence, "result": row.told,
     }  # fmt: skip

@@ -89,9 +89,9 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     figures = [
         {"name": name, "title": title, "about": about,
          "url": reverse("planner:verification_figure", args=[row.pk, name])}
-        for name, title, about in charts.verification_figures(row.result, FIGURES)
+        for name, title, about in charts.verification_figures(row.told, FIGURES)
     ]  # fmt: skip
-    context = _job_context(request, row) | {"row": row, "result": row.result, "figures": figures}
+    context = _job_context(request, row) | {"row": row, "result": row.told, "figures": figures}
     context |= {
         "may_widen": not feedback.why_not_wider(row), "may_measure": not feedback.why_not_measure(row)
     }  # fmt: skip
@@ -156,12 +156,12 @@ def measure(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 @require_GET
 def figure(request: HttpRequest, pk: uuid.UUID, name: str) -> HttpResponseBase:
     row = _row(request, pk)
-    if name not in [known for known, _, _ in charts.verification_figures(row.result, FIGURES)]:
+    if name not in [known for known, _, _ in charts.verification_figures(row.told, FIGURES)]:
         raise Http404
     tag = f'"{charts.VERSION}-{name}-{row.status}"'
 
     def drawn() -> HttpResponse:
-        drawing = charts.verification_figure(name, row.result or {}, f"{row.name}: {name}")
+        drawing = charts.verification_figure(name, row.told or {}, f"{row.name}: {name}")
         return JsonResponse(drawing, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     return get_conditional_response(request, etag=tag) or drawn()

@@ -28,6 +28,7 @@ from planner.verification.two_pools import TwoPools
 Floats = NDArray[np.float64]
 LEAST: Final = 2  # finished requests, for a percentile
 ASKED: Final = "it was asked to stop"
+VANISHED: Final = "the worker that ran it stopped answering"
 UNENDED: Final = ("stopped", "not sent")  # of answers: those that the stop cut short (load.py)
 
 
@@ -128,13 +129,26 @@ def partial_mixed_load(served: Served, of: int, broken: BrokenWay, words: str) -
     where = f"in way {broken.at + 1:,} of {broken.ways:,} ({broken.way}, {broken.case}{again}) after"
     sentence = _sentence("The experiment", f"{where} {_steps_text(served)}", len(served.finished), of, words)
     kept = "The ways that were done are kept; " if broken.at + broken.repeat else ""
-    told = {
+    return {
+        "partial": _counts(served, of, words) | _told(broken), "lines": [], "busy_bias": None, "sentence": sentence,
+        "holds": False, "advice": [f"{kept}run again, the experiment begins anew.".capitalize()],
+    }  # fmt: skip
+
+
+def vanished_mixed_load(of: int, broken: BrokenWay) -> dict[str, Any]:
+    """What is told of an experiment whose worker vanished in the way `broken`: how far into it, nobody knows."""
+    sentence = f"The experiment broke off after {broken.at:,} of {broken.ways:,} ways: {VANISHED}."
+    partial = {"finished": 0, "of": of, "steps": None, "hand_offs": None, "ended": VANISHED}
+    return {
+        "partial": partial | _told(broken), "lines": [], "busy_bias": None, "sentence": sentence, "holds": False,
+        "advice": ["The ways that were done are kept; run again, the experiment begins anew."],
+    }  # fmt: skip
+
+
+def _told(broken: BrokenWay) -> dict[str, Any]:
+    return {
         "way": broken.way, "case": broken.case, "ways_done": broken.at, "ways": broken.ways,
         "repeats_done": broken.repeat,
-    }  # fmt: skip
-    return {
-        "partial": _counts(served, of, words) | told, "lines": [], "busy_bias": None, "sentence": sentence,
-        "holds": False, "advice": [f"{kept}run again, the experiment begins anew.".capitalize()],
     }  # fmt: skip
 
 

@@ -194,6 +194,43 @@ def test_asked_to_stop_it_keeps_the_ways_that_were_done(
     assert "What each way costs" in page and "Stopped in" in page and "broke off" not in page
 
 
+def test_a_worker_that_vanishes_leaves_the_ways_that_were_done(
+    finished_plan, owner, no_broker, engines, owner_client, bearer, monkeypatch
+):
+    class Killed(BaseException):
+        """Nothing of ours sees the end of a process."""
+
+    engines.calls, engines.dies_at, seen = 0, None, []
+    whole = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    vanishes_at = int(0.6 * engines.calls)
+
+    def lives():
+        engines.calls += 1
+        if engines.calls == vanishes_at:
+            running = Verification.objects.order_by("created_at").last()
+            page = owner_client.get(
+                reverse("planner:verification_detail", args=[running.pk])
+            ).content.decode()
+            seen.append((running.result is None, running.told, "broke off" in page))
+            raise Killed
+
+    engines.calls = 0
+    monkeypatch.setattr(engines, "lives", lambda self: lives())
+    row = start_verification(finished_plan, owner, asked(finished_plan))
+    with pytest.raises(Killed):
+        run(row)
+    assert seen == [(False, None, False)], "while it runs nothing is told of that"
+    Verification.objects.filter(pk=row.pk).interrupt()
+    row.refresh_from_db()
+    partial, done = row.result["partial"], row.result["served"]
+    assert 0 < partial["ways_done"] == len(done) < 5 and partial["steps"] is None
+    assert done == whole.result["served"][: len(done)]
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert f"broke off after {len(done)} of 5 ways" in page and "What each way costs" in page
+    told = Client(headers=bearer(owner)).get(f"/api/v1/verifications/{row.pk}").json()
+    assert (told["status"], len(told["result"]["served"])) == ("interrupted", len(done))
+
+
 @pytest.mark.parametrize("contended", [False, True])
 def test_steps_that_shared_their_core_are_told_of(
     finished_plan, owner, no_broker, engines, owner_client, contended
