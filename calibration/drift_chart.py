@@ -54,8 +54,8 @@ def drift_figure(
                 hovertemplate=f"{kind}: %{{y:+.2f}} %<extra></extra>",
             )  # fmt: skip
     bar = 100 * MEAN_BARS[device_kind(checks[-1].calibration.device)]
-    ends = [-bar, bar, *low, *high, *(moved for kind in KINDS for check in checks
-                                      if (moved := _of_kind(check, kind)) is not None)]  # fmt: skip
+    of_kinds = [_of_kind(check, kind) for kind in KINDS for check in checks]
+    ends = [-bar, bar, *low, *high, *(value for value in of_kinds if value is not None)]
     room = ROOM * (max(ends) - min(ends))
     built.update_yaxes(range=[min(ends) - room, max(ends) + room])
     for edge in (bar, -bar):
