@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.http import QueryDict
 
 from accounts.access import OwnedQuerySet
 from calibration.models import Calibration
-from planner.models import TrafficSet
+from planner.models import Plan, TrafficSet
+from planner.plan_again import initial_of
 
 
-def chosen_beforehand(user: Any, said: Mapping[str, Any]) -> dict[str, Any]:
-    """`said`, and the calibration and the traffic where exactly one can be meant: both are of one project."""
-    chosen = dict(said)
+def chosen_beforehand(user: Any, said: QueryDict) -> dict[str, Any]:
+    """`said`, and the calibration and the traffic where exactly one can be meant: both are of one project. Where it
+    names a plan, that plan's question with what else is said; `objective` then stands for all of the plan's."""
+    chosen: dict[str, Any] = said.dict()
+    asked_for, objectives = chosen.pop("plan", None), said.getlist("objective")
+    if asked_for and (plan := _plan(user, asked_for)) is not None:
+        chosen = initial_of(plan, objectives) | chosen
     rows: dict[str, OwnedQuerySet[Any]] = {
         "calibration": Calibration.objects.visible_to(user).usable(),
         "traffic": TrafficSet.objects.visible_to(user),
@@ -29,6 +34,14 @@ def chosen_beforehand(user: Any, said: Mapping[str, Any]) -> dict[str, Any]:
         if len(found) == 1:
             chosen[name] = found[0]
     return chosen
+
+
+def _plan(user: Any, pk: str) -> Plan | None:
+    rows = Plan.objects.visible_to(user).select_related("calibration", "second_calibration")
+    try:
+        return rows.filter(pk=pk).defer("result", "log", "traceback").first()
+    except (ValidationError, ValueError):
+        return None
 
 
 def _project(rows: OwnedQuerySet[Any], pk: Any) -> int | None:

@@ -87,7 +87,7 @@ def _routers(prefix_hits: str | None, max_replicas: int) -> tuple[str, ...]:
     return (ROUND_ROBIN, PREFIX_AWARE) if prefix_hits == "trace" and max_replicas > 1 else (ROUND_ROBIN,)
 
 
-def _wider(one: SearchSpace, other: SearchSpace) -> SearchSpace:
+def wider(one: SearchSpace, other: SearchSpace) -> SearchSpace:
     """What either kind of hardware was measured for; what only one was, is not covered on the other."""
     budgets = {*one.budgets_tokens, *other.budgets_tokens}
     seqs = {*one.max_num_seqs, *other.max_num_seqs}
@@ -294,7 +294,7 @@ class PlanForm(ScheduleFields):
             cast(Engine, data.get("engine") or "vllm"),
         )
         if second := data.get("second_calibration"):
-            default = _wider(default, default_space_of(second.result["model"], default.max_replicas))
+            default = wider(default, default_space_of(second.result["model"], default.max_replicas))
         try:
             return SearchSpace(
                 budgets_tokens=data.get("budgets_tokens") or default.budgets_tokens,
@@ -379,14 +379,23 @@ class PlanForm(ScheduleFields):
         return [(m.upper(), MEANINGS[m], self[f"{m}_percentile"], self[f"{m}_limit_ms"]) for m in METRICS]
 
     def folded(self) -> list[tuple[str, list[forms.BoundField], bool]]:
-        """What the page keeps folded: title, fields, and whether one of them has an error."""
+        """What the page keeps folded: title, fields, and whether it is open: one has an error, or holds something."""
         parts = (("Separate prefill and decode pools", DEPLOYMENT), ("Load and window", LOAD), ("Cost", COST),
                  ("A second kind of hardware", SECOND), ("Time of day", SCHEDULE),
                  ("Assumptions", ASSUMED), ("Knobs, scheduling, seed", KNOBS))  # fmt: skip
         return [
-            (title, [self[name] for name in names], bool(set(names) & set(self.errors)))
+            (
+                title,
+                [self[name] for name in names],
+                any(name in self.errors or self._holds(name) for name in names),
+            )
             for title, names in parts
         ]
+
+    def _holds(self, name: str) -> bool:
+        """Whether something else than the default stands in a field."""
+        value, default = self[name].value(), self.fields[name].initial
+        return value not in (None, "") and str(value) != str("" if default is None else default)
 
     def request(self) -> PlanRequest:
         request: PlanRequest = self.cleaned_data["request"]

@@ -79,11 +79,12 @@ def _ingredients(request: HttpRequest) -> dict[str, bool]:
 
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
-    """``?calibration=ID&traffic=ID`` chooses them beforehand; unsaid, the only one that there is."""
+    """``?calibration=ID&traffic=ID`` chooses them beforehand; unsaid, the only one that there is. ``?plan=ID``: as that
+    plan was asked."""
     chosen_project(request)  # who may only look is told so before filling in a form
     context = _ingredients(request)
     if request.method == "GET":
-        form = PlanForm(initial=chosen_beforehand(request.user, request.GET.dict()), user=request.user)
+        form = PlanForm(initial=chosen_beforehand(request.user, request.GET), user=request.user)
         return render(request, "planner/plan_new.html", {"form": form, **context})
     form = PlanForm(request.POST, user=request.user)
     if not form.is_valid():

@@ -61,11 +61,8 @@ def _alternatives(verdict: Result, names: Sequence[str]) -> list[Alternative]:
     if other and not (runner_up and same_candidate(other, runner_up)):
         apart = other["deployment"] == "disaggregated"
         named.append(("Best of separate pools" if apart else "Best of replicas alike", other))
-    return (
-        [_alternative(role, finalist, names) for role, finalist in named if finalist]
-        if len(named) > 1
-        else []
-    )
+    there = [_alternative(role, finalist, names) for role, finalist in named if finalist]
+    return there if len(there) > 1 else []
 
 
 def _alternative(role: str, finalist: Result, names: Sequence[str]) -> Alternative:

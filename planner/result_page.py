@@ -14,7 +14,6 @@ from typing import Any
 from calibration.templatetags.units import ms
 from planner.charts.plan import shown_finalist
 from planner.knob_columns import (
-    deployment_text,
     hardware_names,
     hardware_text,
     replicas_text,
@@ -23,6 +22,7 @@ from planner.models import Plan
 from planner.objective_columns import is_joint, key_of, label_of, limits_text, unit_of
 from planner.recipes.shell import with_flags
 from planner.result_closer import closer_context
+from planner.result_helps import helps_of
 from planner.schedule_forms import asked_again, asked_words
 from planner.schedule_page import schedule_context
 from planner.search import DEFAULT_HEADROOM, Conditions
@@ -261,10 +261,8 @@ def result_context(plan: Plan) -> dict[str, Any]:
         "binding": next((row for row in rows if row.binding), None),
         "pools": pool_blocks(shown, result["inputs"]["engine"]["name"], with_command=recommended)
         if shown else [],
-        "runner_up": verdict["runner_up"], "unsure": shown is not None and shown["holding"] < SURE * shown["refits"],
-        "runner_up_text": deployment_text(verdict["runner_up"], names) if verdict["runner_up"] else "",
+        "unsure": shown is not None and shown["holding"] < SURE * shown["refits"],
         "shown_text": replicas_text(shown) + (f" on {where}" if where else "") if shown else "", "where": where,
-        "runner_up_objectives": objective_rows(result, verdict["runner_up"]) if verdict["runner_up"] else [],
         "inputs": result["inputs"], "asked_schedule": asked_words(Asked(**(plan.schedule or {}))),
-        **closer_context(result), **schedule_context(result),
+        "helps": helps_of(plan, result), **closer_context(result), **schedule_context(result),
     }  # fmt: skip

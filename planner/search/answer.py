@@ -207,9 +207,7 @@ def _infeasible(
         best = _alone(question, climbed)
         missed = [o for o in question.bench.objectives if best.get(o.key, 0.0) > o.limit_s]
         impossible = min(missed, key=lambda o: o.margin(best[o.key]), default=None)
-        help_ = relief(
-            question.bench, tried, nearest, question.max_replicas, impossible=impossible is not None
-        )
+        help_ = relief(question.bench, tried, nearest, impossible=impossible is not None)
     except Stopped:
         complete = False
     binding = impossible or (_binding(question, nearest) if nearest else None)

@@ -68,10 +68,11 @@ class Pools:
 
     @property
     def text(self) -> str:
-        handed = f"{self.hand_off}{f' of {self.transfer_chunk_tokens}' if self.sends_chunks else ''}"
-        local = f", prompts up to {self.local_prefill_tokens} prefilled by the decode pool"
-        kept = local if self.local_prefill_tokens else ""
-        return f"prefill {knobs_text(self.prefill)}; decode {knobs_text(self.decode)}; {handed}{kept}"
+        prefill, decode = knobs_text(self.prefill), knobs_text(self.decode)
+        knobs = f"{prefill} in both pools" if prefill == decode else f"prefill {prefill}; decode {decode}"
+        sent = f"{self.hand_off}{f' of {self.transfer_chunk_tokens} tokens' if self.sends_chunks else ''}"
+        local = f"; prompts up to {self.local_prefill_tokens} tokens prefilled by the decode pool"
+        return f"{knobs} (KV hand-over: {sent}{local if self.local_prefill_tokens else ''})"
 
     @property
     def sends_chunks(self) -> bool:

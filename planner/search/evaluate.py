@@ -45,6 +45,8 @@ Floats = NDArray[np.float64]
 
 #: Share of busy time that may lie outside the calibrated region.
 MAX_UNCOVERED_SHARE: Final = 0.005
+#: How a reason goes on that says what fails outside the measured region.
+BY_NEAREST: Final = "; by the nearest measured steps "
 
 
 class Stopped(Exception):
@@ -363,6 +365,6 @@ def judge(evaluation: Evaluation, objectives: Sequence[Objective]) -> tuple[Stat
     )
     if evaluation.complete and evaluation.uncovered_share > MAX_UNCOVERED_SHARE:
         share = f"{100.0 * evaluation.uncovered_share:.3g} % of busy time lies outside the calibrated region"
-        also = f"; by the nearest measured steps {failed}" if failed else ""
+        also = f"{BY_NEAREST}{failed}" if failed else ""
         return "not covered", f"{share} (at most {100.0 * MAX_UNCOVERED_SHARE:g} %){also}"
     return ("fails", failed) if failed else ("meets", "")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from planner.search.combinations import Candidate
 from planner.search.evaluate import Bench, evaluate_candidate, judge
 from planner.search.objectives import Objective
 from planner.search.ranking import Option
-
-MOST_TIMES: Final = 4  # as many replicas as were allowed
+from planner.search.space import MAX_REPLICAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,7 @@ class Relief:
         }
 
 
-def relief(
-    bench: Bench, tried: Sequence[Option], closest: Option | None, most_replicas: int, *, impossible: bool
-) -> Relief:
+def relief(bench: Bench, tried: Sequence[Option], closest: Option | None, *, impossible: bool) -> Relief:
     """Raises Stopped when the caller wants to stop. `impossible`: no hardware would do, so none is sought."""
     option = _least_excess(tried, bench.objectives)
     limits = None
@@ -44,7 +41,7 @@ def relief(
         limits = {o.key: values[o.key] for o in bench.objectives if values.get(o.key, 0.0) > o.limit_s}
     hardware = None
     if not impossible and closest is not None and closest.status != "not covered":
-        hardware = _more_hardware(bench, closest.candidate, most_replicas)
+        hardware = _more_hardware(bench, closest.candidate)
     return Relief(
         limits, option.candidate if option else None, hardware.replicas if hardware else None, hardware
     )
@@ -60,9 +57,10 @@ def _least_excess(tried: Sequence[Option], objectives: Sequence[Objective]) -> O
     return max(whole, key=lambda option: option.margin(objectives), default=None)
 
 
-def _more_hardware(bench: Bench, candidate: Candidate, most: int) -> Candidate | None:
-    """Double the extra replicas until the objectives hold, then close in on the least that does."""
-    last = min(MOST_TIMES * most, bench.requests.count)
+def _more_hardware(bench: Bench, candidate: Candidate) -> Candidate | None:
+    """Double the extra replicas until the objectives hold, then close in on the least that does. A request has no use
+    for a second replica, so what fails on as many replicas as there are requests fails on any number."""
+    last = min(MAX_REPLICAS, bench.requests.count)
 
     def meets(replicas: int) -> bool:
         evaluation = evaluate_candidate(bench, with_replicas(candidate, replicas))

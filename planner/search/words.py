@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from planner.search.combinations import Combination
 from planner.search.conditions import Conditions
 from planner.search.engines import TITLES
-from planner.search.evaluate import MAX_UNCOVERED_SHARE
+from planner.search.evaluate import BY_NEAREST, MAX_UNCOVERED_SHARE
 from planner.search.ladder import Climbed
 from planner.search.objectives import GOODPUT, Objective, label_of_key
 from planner.search.relief import Relief
@@ -108,13 +108,15 @@ def fails_sentence(
 
 def _unjudged(closest: Finalist, where: str, limit: str) -> str:
     """What comes closest left the measured region: nothing is known to fail, and nothing can be recommended."""
-    goals = _joined([p.objective.goal for p in closest.predictions])
+    objectives = [p.objective.goal for p in closest.predictions]
     known = [p for p in closest.predictions if p.predicted_s is not None]
     values = _joined([f"{p.objective.label} of {_predicted(p, p.predicted_s or 0.0)}" for p in known])
     nearest = f"; the nearest measured steps would give {values}" if values else ""
+    reason = closest.reason.partition(BY_NEAREST)[0]  # what fails by them is in the values
     return (
-        f"{UNJUDGED}: with {limit} it cannot be judged whether {goals} holds; the closest, {where}, is "
-        f"not covered by the calibration: {closest.reason}{nearest}."
+        f"{UNJUDGED}: with {limit} it cannot be judged whether {_joined(objectives)} "
+        f"hold{'s' if len(objectives) == 1 else ''}; the closest, {where}, is not covered by the calibration: "
+        f"{reason}{nearest}."
     )
 
 

@@ -156,7 +156,7 @@ def test_what_is_impossible_is_told_with_its_reason(make_plan, answers, owner_cl
 def test_too_few_replicas_are_told_with_the_closest(make_plan, answers, owner_client) -> None:
     assert answers["short"]["verdict"]["impossible"] is False
     page = text_of(page_of(owner_client, make_plan(answers["short"])))
-    assert "more replicas may do" in page
+    assert "replicas would do" in page
     assert "The closest configuration" in page
     assert "beyond its limit" in page
 

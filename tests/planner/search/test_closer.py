@@ -256,6 +256,18 @@ def test_what_would_help_does_help(ask: Callable[..., PlanResult], traffic: Call
         assert ask(*relaxed, *kept, requests=busy, space=replace(SPACE, max_replicas=2), refits=0).feasible
 
 
+def test_extra_hardware_is_found_however_much_it_is(
+    ask: Callable[..., PlanResult], traffic: Callable[..., Traffic]
+) -> None:
+    """One replica was allowed, and about ten are needed."""
+    result = ask(requests=traffic(rate_per_s=120.0), space=replace(SPACE, max_replicas=1))
+    help_ = result.closer and result.closer.relief
+    assert help_ is not None
+    assert help_.replicas is not None
+    assert help_.replicas > 4
+    assert f"{help_.replicas} replicas would do" in result.verdict.sentence
+
+
 def test_classes_that_lost_have_their_reason(ask: Callable[..., PlanResult]) -> None:
     verdict = ask().verdict
     assert verdict.choice is not None
