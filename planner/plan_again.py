@@ -66,5 +66,5 @@ def fields_of(objectives: Sequence[Objective]) -> dict[str, Any]:
     return found | ({"objectives": "\n".join(lines)} if lines else {})
 
 
-def _ms(seconds: float) -> float:
-    return float(f"{1e3 * seconds:.10g}")
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.10g}"

@@ -65,7 +65,7 @@ def test_only_what_was_chosen_stands_in_the_form(finished_plan, owner_client) ->
     detail = owner_client.get(reverse("planner:plan_detail", args=[plan.pk])).content.decode()
     assert f'href="{address}"' in detail
     page = owner_client.get(address).content.decode()
-    assert 'value="1000.0"' in page
+    assert 'value="1000"' in page
     assert "<details open>" not in page
     stored(plan, **QUESTIONS["all of it"])
     page = owner_client.get(address).content.decode()
