@@ -104,8 +104,9 @@ def _job_context(request: HttpRequest, row: DriftCheck) -> dict[str, Any]:
 def check_detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     row = _check(request, pk)
     return render(
-        request, "calibration/check.html", _job_context(request, row) | {"row": row, "report": row.report}
-    )
+        request, "calibration/check.html",
+        _job_context(request, row) | {"row": row, "report": row.report, "fresh": freshness_of(row.calibration)},
+    )  # fmt: skip
 
 
 @require_GET

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from accounts.models import Project
 from calibration import schedules, services
+from calibration.calibration_field import DatedCalibrationField
 from calibration.form_parts import LineField, seed_field
 from calibration.models import Calibration, Schedule
 from calibration.occasions import BadRule, Rule
@@ -23,17 +24,11 @@ LOOKED_AT = 150  # occasions of an expression: a day of every 10 minutes
 NO_PLACES = {"localtime", "Factory"}  # of the time zone database: what they mean is the machine's
 
 
-class _CalibrationField(forms.ModelChoiceField):  # type: ignore[type-arg]
-    def label_from_instance(self, obj: Any) -> str:
-        """One that was measured anew has the same name."""
-        return f"{obj.name} ({obj.device_label}, {obj.created_at:%Y-%m-%d %H:%M})"
-
-
 class ScheduleForm(forms.Form):
     """Every so long, or by a cron expression: one of the two."""
 
     name = LineField(max_length=120, required=False, help_text="Default: what it does, and to what.")
-    calibration = _CalibrationField(
+    calibration = DatedCalibrationField(
         Calibration.objects.none(),
         help_text="Whose model, device and region; the newest of the same is taken.",
     )

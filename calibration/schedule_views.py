@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts import limits
 from accounts.access import chosen_project, get_visible, get_writable, may_write
 from calibration import schedules
+from calibration.freshness import freshness_of
 from calibration.models import Schedule, ScheduleRun
 from calibration.schedule_forms import ScheduleForm, initial_of
 from config import once
@@ -59,7 +60,7 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     )
     context: dict[str, Any] = {
         "schedule": row, "page": Paginator(runs, 25).get_page(request.GET.get("page")),
-        "writable": may_write(request.user, row.project),
+        "writable": may_write(request.user, row.project), "fresh": freshness_of(row.calibration),
     }  # fmt: skip
     return render(request, "calibration/schedule.html", context)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from calibration.calibration_field import DatedCalibrationField
 from calibration.models import Calibration, CalibrationQuerySet
 from planner.search import Objective, ObjectiveError, parse_objective
 
@@ -54,7 +55,7 @@ class WordsField(forms.CharField):
         pass
 
 
-class CalibrationField(forms.ModelChoiceField):  # type: ignore[type-arg]  # no [] at run time
+class CalibrationField(DatedCalibrationField):
     """Published calibrations. Of `visible` ones that are not, an error says why a plan cannot rest on them."""
 
     visible: CalibrationQuerySet = Calibration.objects.none()
@@ -77,9 +78,6 @@ class CalibrationField(forms.ModelChoiceField):  # type: ignore[type-arg]  # no 
         raise forms.ValidationError(
             self.error_messages["unpublished"], code="unpublished", params={"name": row.name, "why": why}
         )
-
-    def label_from_instance(self, obj: Any) -> str:
-        return f"{obj.name} ({obj.device_label}, {obj.created_at:%Y-%m-%d %H:%M})"
 
 
 class TrafficField(forms.ModelChoiceField):  # type: ignore[type-arg]

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import limits
 from accounts.access import get_visible, get_writable, may_write
+from calibration.freshness import freshness_of
 from config.pages import STOP_POLLING, invalid
 from planner import charts, plan_views, verifications
 from planner import verification_feedback as feedback
@@ -93,6 +94,7 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     ]  # fmt: skip
     context = _job_context(request, row) | {"row": row, "result": row.told, "figures": figures}
     context |= {
+        "fresh": freshness_of(row.calibration),
         "may_widen": not feedback.why_not_wider(row), "may_measure": not feedback.why_not_measure(row)
     }  # fmt: skip
     return render(request, "planner/verification_detail.html", context)

@@ -31,6 +31,7 @@ SHORT_SHARE: Final = 0.01  # of answers with other lengths than asked for
 class Measured:
     """`values_s` by metric, pooled: "ttft", "tpot", "e2e" per request, "itl" per gap (absent: cannot be known).
 
+    `offered_per_s`: sent; `achieved_per_s`: answered, between the ends of the first and the last answer.
     `errors`: how many answers failed, by reason. `lag_s`: how late the client sent, per request sent. `doubts`: why
     figures may not be what they seem.
     """
@@ -106,12 +107,13 @@ def measure(answers: Sequence[Answer]) -> Measured:
         )
     due = max(a.due_s for a in answers) - min(a.due_s for a in answers)
     ends = [a.chunk_s[-1] for a in good]
-    took = max(ends) - min(a.due_s for a in answers) if ends else 0.0
+    # From end to end: the last answer's own time is no time in which others could have been answered.
+    took = max(ends) - min(ends) if ends else 0.0
     return Measured(
         requests=len(answers), answered=len(good), values_s=values,
         errors=dict(Counter(a.error or "no token came" for a in answers if not a.ok).most_common()),
         lag_s=lag, offered_per_s=(len(answers) - 1) / due if due > 0 else 0.0,
-        achieved_per_s=len(good) / took if took > 0 else 0.0, doubts=tuple(doubts),
+        achieved_per_s=(len(good) - 1) / took if took > 0 else 0.0, doubts=tuple(doubts),
     )  # fmt: skip
 
 

@@ -269,6 +269,18 @@ def test_the_form_shows_what_it_stored(schedule, owner, measured):
     assert again.request().every_s == 3600
 
 
+def test_a_calibration_is_chosen_by_its_date_and_freshness(owner_client, measured, schedule):
+    """One that was measured anew has the same name."""
+    chosen = owner_client.get("/calibrations/schedules/new").content.decode()
+    assert f"{measured.created_at:%Y-%m-%d %H:%M}, fresh)" in chosen
+    DriftCheck.objects.create(
+        project=measured.project, owner=measured.owner, name="d", calibration=measured, status=jobs.Job.DONE,
+        drifted=True, finished_at=timezone.now(),
+    )  # fmt: skip
+    assert ", drifted)" in owner_client.get("/calibrations/schedules/new").content.decode()
+    assert "drifted" in owner_client.get(f"/calibrations/schedules/{schedule.pk}/").content.decode()
+
+
 def test_pages_make_edit_run_and_delete(owner_client, measured):
     made = owner_client.post("/calibrations/schedules/new", form_of(measured) | {"action": "check"})
     assert made.status_code == 302

@@ -14,6 +14,7 @@ from planner.traffic import PrefixHashes, Traffic
 from planner.verification.load import Endpoint, run
 from planner.verification.measured import measure
 from planner.verification.prompts import prompt_ids
+from planner.verification.stream import Answer
 from tests.ops.services import PATIENCE_S
 from tests.planner.verification.servers import DONE, chat, event, honest, serving, stream, usage_only
 
@@ -257,3 +258,20 @@ def test_prompts_share_what_the_hashes_say_and_nothing_else():
     assert min(first + second) >= 1_000
     with pytest.raises(ValueError, match="vocabulary"):
         prompt_ids(both, 0, 10)
+
+
+@pytest.mark.parametrize(("serves_s", "behind"), [(0.0, False), (0.08, True)])
+def test_a_short_run_does_not_look_as_if_the_server_had_fallen_behind(serves_s, behind):
+    """40 requests, 20 a second, each answered half a second after it came; or one after the other, 0.08 s each."""
+    answers, free_s = [], 0.0
+    for i in range(40):
+        due_s = 0.05 * i
+        free_s = max(free_s, due_s) + serves_s
+        end_s = free_s + 0.5
+        answers.append(
+            Answer(i, due_s, 2, sent_s=due_s, done_s=end_s, status=200, chunk_s=[end_s - 0.1, end_s],
+                   chunk_tokens=[1, 1], usage_tokens=2)
+        )  # fmt: skip
+    found = measure(answers)
+    assert found.offered_per_s == pytest.approx(20.0)
+    assert found.achieved_per_s == pytest.approx(12.5 if behind else 20.0)
