@@ -127,8 +127,9 @@ class EngineClient:
         lead_in: Sequence[int] = (),
     ) -> StepTiming:
         """As Runner.measure; raises EngineError when the engine failed, was killed or does not answer."""
-        asked = _shape("measure", decode_contexts, chunks, seed)
-        answers = self._request(asked | {"lead_in": [int(context) for context in lead_in]})
+        if lead_in:
+            self.measure(lead_in, (), seed + 1)
+        answers = self._request(_shape("measure", decode_contexts, chunks, seed))
         slowest = max(answers, key=lambda answer: float(answer["seconds"]))
         contended = any(bool(answer["contended"]) for answer in answers)
         return StepTiming(float(slowest["seconds"]), float(slowest["host_gap_s"]), contended)

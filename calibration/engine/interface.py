@@ -62,7 +62,8 @@ class Runner(Protocol):
         lead_in: Sequence[int] = (),
     ) -> StepTiming:
         """Runs one step of the shape on fresh random inputs (see batch.random_batch) and times it. `lead_in`: contexts
-        of decodes that run as a step of their own right before it, untimed (none: what ran last stays before it)."""
+        of decodes that run as a step of their own before it, untimed, with the host's work between the two as between
+        any two steps (none: what ran last stays before it)."""
 
     def usage(self) -> dict[str, float]:
         """cpu_s that the engine has used so far and its peak_bytes of memory."""

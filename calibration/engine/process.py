@@ -72,7 +72,7 @@ def _answer(
         return runner, {"ok": True, "environment": _environment(runner)}
     runner = _started(runner)
     if operation == "measure":
-        timing = runner.measure(*_shape(request), lead_in=[int(c) for c in request.get("lead_in", ())])
+        timing = runner.measure(*_shape(request))
         seconds = _by_formula(request) if os.environ.get(FORMULA) else timing.seconds
         answer: dict[str, object] = {"ok": True, "seconds": seconds * _stretch()}
         answer |= {"host_gap_s": timing.host_gap_s, "contended": timing.contended}

@@ -129,11 +129,9 @@ class TorchRunner:
         *,
         lead_in: Sequence[int] = (),
     ) -> StepTiming:
-        batch = self._batch(decode_contexts, chunks, seed)
         if lead_in:
-            self._stepper.ready(batch)  # or the first run of its kind would come between the two
-            self.run(self._batch(lead_in, (), seed + 1))
-        return self.run(batch)
+            self.measure(lead_in, (), seed + 1)
+        return self.run(self._batch(decode_contexts, chunks, seed))
 
     def _batch(self, decode_contexts: Sequence[int], chunks: Sequence[ChunkTuple], seed: int) -> StepBatch:
         return random_batch(

@@ -7,7 +7,9 @@
   sentinels two fixed steps every 25 measurements: they show drift that the shuffling hides
   lead-in   before each timed step an untimed one as a server runs it there, because most of its steps follow decodes:
             the same decodes alone, or one decode. Behind another point of the list, which may be a chunk of a thousand
-            tokens, small decodes took 2 to 5 % longer than behind decodes (demo model on one core)
+            tokens, small decodes took 2 to 5 % longer than behind decodes (demo model on one core). It is asked for by
+            itself, so that the host does between the two what it does between a server's steps: behind a step that ran
+            the moment before, decodes took 3 % less than in a replay (benchmarks/step_surroundings.py tells)
 Each repeat has fresh random inputs and blocks. Every repeat is handed out as it comes, so that whoever stores
 it loses nothing when the run is stopped or dies.
 """
@@ -159,6 +161,11 @@ def run_experiment(
     return ExperimentResult([item.sample() for item in done], observed)
 
 
+def lead_in_of(shape: StepShape) -> tuple[int, ...]:
+    """Contexts of the decodes that run before the timed step."""
+    return shape.decode_contexts or (shape.chunks[0].cached_tokens + shape.chunks[0].query_tokens - 1,)
+
+
 @dataclass(slots=True)
 class _Run:
     """One experiment under way: the random stream, the callbacks, and the steps done so far."""
@@ -230,9 +237,8 @@ class _Run:
             raise Stopped
         self.steps += 1
         chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-        lead_in = shape.decode_contexts or (shape.chunks[0].cached_tokens + shape.chunks[0].query_tokens - 1,)
         seed = int(self.rng.integers(1 << 62))
-        timing = self.runner.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in)
+        timing = self.runner.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in_of(shape))
         return timing.seconds, timing.host_gap_s, timing.contended
 
     def _repeat(self, item: _Measured) -> None:

@@ -39,7 +39,7 @@ LOCK_WAIT_S = 600.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         document = read_document(options.calibration)
         if document.model is None or document.envelope is None:
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     return HOLDS if report.holds else MISSED
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m planner.verification.offline", description=__doc__.partition("\n")[0]
     )
@@ -86,13 +86,13 @@ def _parser() -> argparse.ArgumentParser:
 def _run(
     options: argparse.Namespace, document: CalibrationDocument, model: StepTimeModel
 ) -> tuple[Report, dict[str, Any]]:
-    knobs = _knobs(options, document)
+    knobs = knobs_of(options, document)
     arrays = model.arrays()
-    unpaced = _requests(options, document)
-    held = held_per_s(unpaced, lambda many: _simulated(many, knobs, arrays))
+    unpaced = requests_of(options, document)
+    held = held_per_s(unpaced, lambda many: simulated(many, knobs, arrays))
     requests = at_rate(unpaced, options.load * held)
-    predicted = _simulated(requests, knobs, arrays)
-    refits = [_simulated(requests, knobs, model.arrays(i)) for i in pick_refits(model, REFITS, options.seed)]
+    predicted = simulated(requests, knobs, arrays)
+    refits = [simulated(requests, knobs, model.arrays(i)) for i in pick_refits(model, REFITS, options.seed)]
     _say(
         f"{requests.count} requests at {options.load * held:.3g}/s, {options.load:.0%} of {held:.3g}/s; "
         f"predicted to keep the device busy for {predicted.busy_s:.0f} s\n"
@@ -107,7 +107,7 @@ def _run(
     return report, facts
 
 
-def _knobs(options: argparse.Namespace, document: CalibrationDocument) -> VllmKnobs:
+def knobs_of(options: argparse.Namespace, document: CalibrationDocument) -> VllmKnobs:
     assert document.envelope is not None  # noqa: S101 - main looked
     return VllmKnobs(
         max_num_batched_tokens=options.budget_tokens or document.envelope.max_step_tokens,
@@ -117,7 +117,7 @@ def _knobs(options: argparse.Namespace, document: CalibrationDocument) -> VllmKn
     )
 
 
-def _requests(options: argparse.Namespace, document: CalibrationDocument) -> Requests:
+def requests_of(options: argparse.Namespace, document: CalibrationDocument) -> Requests:
     traffic = synthesise(options.preset, requests=options.requests, seed=options.seed)
     shorter = [
         np.maximum(1, lengths // options.divide_lengths)
@@ -133,7 +133,7 @@ def _requests(options: argparse.Namespace, document: CalibrationDocument) -> Req
     return requests
 
 
-def _simulated(requests: Requests, knobs: VllmKnobs, arrays: Any) -> Any:
+def simulated(requests: Requests, knobs: VllmKnobs, arrays: Any) -> Any:
     return reference.simulate(
         requests.arrival_s, requests.prompt_tokens, requests.output_tokens, None, knobs, arrays,
         step_seconds=step_seconds,
