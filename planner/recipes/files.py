@@ -102,9 +102,15 @@ def _engine(service: Service) -> Written:
     remarks: list[str] = []
     if service.apart:
         remarks.append(
-            "Prefill and decode pools need a router that knows both. It is not part of the engine: take the recipe for "
-            "Dynamo or llm-d, or the engine's own router."
+            "Prefill and decode pools need a router that knows both, which is no part of a server: take "
+            + ("the recipe for Dynamo or llm-d, or " if DYNAMO in targets_of(service) else "")
+            + "the engine's own router."
         )
+        if service.local_prefill_tokens:
+            remarks.append(
+                f"The plan prefills prompts of up to {service.local_prefill_tokens:,} tokens on the decode pool: the "
+                "router has to send them there, past the prefill pool."
+            )
     else:
         files.append(RecipeFile("compose.yaml", compose.compose_yaml(service), "One host, with a router"))
         files.append(RecipeFile("nginx.conf", compose.nginx_conf(service), "The router: requests in turn"))

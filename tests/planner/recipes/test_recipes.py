@@ -323,3 +323,12 @@ def test_a_labels_domain_has_253_characters_at_most():
     part = "a" * 50
     assert NODE_LABEL.fullmatch(f"{'.'.join([part] * 4)}.{'a' * 49}/key=value")
     assert not NODE_LABEL.fullmatch(f"{'.'.join([part] * 5)}/key=value")
+
+
+@pytest.mark.parametrize(("target", "knobs"), [("vllm", VLLM), ("sglang", SGLANG), ("tensorrt_llm", TRT)])
+def test_no_recipe_sends_to_one_that_the_plan_has_not(target: str, knobs: Any) -> None:
+    given = service(knobs, apart=True, local_prefill_tokens=512)
+    said = " ".join(recipe(given, target).remarks)
+    assert "up to 512 tokens on the decode pool" in said
+    assert ("Dynamo or llm-d" in said) == ("dynamo" in targets_of(given))
+    assert "the engine's own router" in said
