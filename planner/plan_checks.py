@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner import services
 from planner.models import TrafficSet
@@ -106,26 +107,55 @@ def traffic_errors(traffic: TrafficSet, conditions: Conditions, objectives: Sequ
     gaps = [o for o in objectives if o.metric in ("itl", "tpot")]
     if gaps and not figures["tpot_requests"]:
         yield "objectives", f"{gaps[0].label}: no request has a second token, so there are no gaps."
+        return
     if conditions.window_s is None and conditions.assumed_max_tokens is None and not classed:
         return
     arrays = services.traffic_of(traffic)
-    if conditions.window_s is not None and not _arrivals(arrays, conditions.window_s):
+    inside = _inside(arrays, conditions.window_s)
+    if not inside.any() and conditions.window_s is not None:
         start, end = conditions.window_s
         yield (
             "window_start_s",
             f"No request arrives from {start:g} s to {end:g} s: the traffic lasts {figures['duration_s']:,.6g} s.",
         )
+    elif nobody := _for_nobody(arrays, inside, objectives):
+        yield "objectives", f"{nobody}{'' if conditions.window_s is None else ' in the window'}."
     if conditions.assumed_max_tokens is not None and arrays.max_tokens is not None:
         yield "assumed_max_tokens", "The traffic has the clients' own limits, which count."
-    tokens = int(arrays.output_tokens.sum())
+    tokens = int(arrays.output_tokens[inside].sum())
     if classed and tokens > MAX_RECORDED_TOKENS and any(o.metric == "itl" for o in objectives):
         yield (
             "objectives",
-            f"Gaps of single classes are told apart for up to {MAX_RECORDED_TOKENS:,} output tokens, and the traffic "
-            f"has {tokens:,}: limit TPOT or goodput instead, or take a window of it.",
+            f"Gaps of single classes are told apart for up to {MAX_RECORDED_TOKENS:,} output tokens, and there are "
+            f"{tokens:,}: limit TPOT or goodput instead, or take a window of the traffic.",
         )
 
 
-def _arrivals(traffic: Traffic, window_s: tuple[float, float]) -> int:
-    start, end = window_s
-    return int(np.count_nonzero((traffic.arrival_s >= start) & (traffic.arrival_s < end)))
+def _inside(traffic: Traffic, window_s: tuple[float, float] | None) -> NDArray[np.bool_]:
+    """Which requests arrive in the window."""
+    if window_s is None:
+        return np.ones(traffic.requests, dtype=np.bool_)
+    inside: NDArray[np.bool_] = (traffic.arrival_s >= window_s[0]) & (traffic.arrival_s < window_s[1])
+    return inside
+
+
+def _for_nobody(traffic: Traffic, inside: NDArray[np.bool_], objectives: Sequence[Objective]) -> str:
+    """The first objective that no request inside can have a value for, and why; "" where all have some."""
+    of = {}
+    if traffic.request_class is not None:
+        of = {name: traffic.request_class == number for number, name in enumerate(traffic.class_names)}
+    rest = inside.copy()
+    for name in {o.request_class for o in objectives if o.request_class is not None}:
+        rest &= ~of[name]
+    for o in objectives:
+        whose = rest if o.request_class is None else inside & of[o.request_class]
+        if not whose.any():
+            why = (
+                "every class has objectives of its own"
+                if o.request_class is None
+                else "no request is of this class"
+            )
+            return f"{o.label} is for nobody: {why}"
+        if o.metric in ("itl", "tpot") and not (whose & (traffic.output_tokens > 1)).any():
+            return f"{o.label}: no request has a second token, so there are no gaps"
+    return ""

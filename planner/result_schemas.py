@@ -311,10 +311,17 @@ class PeriodsOut(Schema):
     first_request_s: float = Field(description="Time of day of the traffic's first request.")
 
 
+class WindowOut(Schema):
+    period: int
+    day: int
+    start_s: float = Field(description="After the first request.")
+    end_s: float
+
+
 class WindowNeedOut(Schema):
     """One stretch of the traffic, on its own clock."""
 
-    window: dict[str, float] = Field(description="period, day, start_s and end_s after the first request.")
+    window: WindowOut
     requests: int
     replicas: int | None = Field(description="The least that hold; null: none up to `most_replicas` does.")
     prefill_replicas: int = Field(description="Of two pools: so many of them prefill.")

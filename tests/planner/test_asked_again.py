@@ -38,6 +38,19 @@ def replanned(path, owner, *more) -> tuple[int, dict]:
     return code, json.loads(out.getvalue().splitlines()[-1])
 
 
+def test_a_result_as_the_api_gives_it_is_asked_again_too(exported, owner, owner_client, bearer, tmp_path):
+    plan, _ = exported
+    Plan.objects.filter(pk=plan.pk).update(status=Plan.DONE)
+    given = owner_client.get(f"/api/v1/plans/{plan.pk}", headers=bearer(owner)).json()["result"]
+    assert "candidates" not in given
+    code, told = replanned(written(tmp_path / "api.json", given), owner)
+    assert (code, told["same"]) == (0, True), told
+    other = copy.deepcopy(given) | {"answer_hash": "0" * 64}
+    assert replanned(written(tmp_path / "other.json", other), owner)[0] == 1
+    del other["answer_hash"]
+    assert replanned(written(tmp_path / "other.json", other), owner)[0] == 1
+
+
 def written(path, result):
     path.write_text(json.dumps(result))
     return path
