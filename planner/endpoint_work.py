@@ -6,6 +6,7 @@ Everything goes through the guarded client. The API key, if one was given, is re
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,20 +15,23 @@ from numpy.typing import NDArray
 
 from calibration import outgoing
 from calibration.jobs import JobRefused, JobRun
+from calibration.patience import patiently
 from calibration.pipeline import device_kind
 from calibration.sources.outbound import OutboundError
 from planner import endpoint_keys
-from planner.models import Verification
+from planner.models import ServerAnswers, Verification
 from planner.pool_models import PoolModels, chosen_calibrations
 from planner.search.requests import Requests
 from planner.simulation.outcome import Outcome
 from planner.traffic import PrefixHashes, Traffic
+from planner.verification.answer_rows import packed
 from planner.verification.curves import gap_quantiles, quantiles
 from planner.verification.endpoint_report import EndpointReport, compare_endpoint
 from planner.verification.load import Endpoint
 from planner.verification.load import run as send
 from planner.verification.measured import Measured, measure
 from planner.verification.partial import UNENDED, partial_endpoint
+from planner.verification.stream import Answer
 from planner.verification_results import broken_off, store
 from planner.verification_subject import Subject, paced, predict, subject_of
 from planner.verifications import why_not_endpoint
@@ -72,6 +76,7 @@ def verify_endpoint(row: Verification, run: JobRun) -> None:
         )  # fmt: skip
     except OutboundError as problem:
         raise JobRefused(f"{problem}.") from problem
+    _keep(row, answers)
     if run.should_stop() and any(answer.error in UNENDED for answer in answers):
         more = {"first": subject.first, "of": subject.of, "replicas": subject.replicas, **pace}
         raise broken_off(row, partial_endpoint(answers, predicted, _places(subject), row.seed) | more)
@@ -85,6 +90,12 @@ def verify_endpoint(row: Verification, run: JobRun) -> None:
     pace_and_device = {**pace, "device": " and ".join(dict.fromkeys(each.device_label for each in devices))}
     _write(row, report, subject, predicted, measured, pace_and_device)
     run.write_log(report.sentence)
+
+
+def _keep(row: Verification, answers: Sequence[Answer]) -> None:
+    """What each request saw, of the last start of this row."""
+    rows = packed(answers)
+    patiently(lambda: ServerAnswers.objects.update_or_create(verification=row, defaults={"rows": rows}))
 
 
 def _places(subject: Subject) -> NDArray[np.int64]:

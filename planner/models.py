@@ -12,6 +12,7 @@ from django.utils import timezone
 from accounts.access import OwnedQuerySet
 from calibration.jobs import Job, JobQuerySet
 from calibration.models import Calibration
+from planner.answer_models import ServerAnswers as ServerAnswers
 from planner.review_models import PlanReview as PlanReview
 from planner.unjudged import UNJUDGED
 

@@ -72,6 +72,9 @@ urlpatterns = [
     path("plans/<uuid:pk>/verify-endpoint", verification_views.start_endpoint, name="plan_verify_endpoint"),
     path("plans/<uuid:pk>/mixed-load", verification_views.start_mixed_load, name="plan_mixed_load"),
     path("verifications/<uuid:pk>/", verification_views.detail, name="verification_detail"),
+    path(
+        "verifications/<uuid:pk>/requests.csv", verification_views.requests_csv, name="verification_requests"
+    ),
     path("verifications/<uuid:pk>/status", verification_views.status, name="verification_status"),
     path("verifications/<uuid:pk>/cancel", verification_views.cancel, name="verification_cancel"),
     path("verifications/<uuid:pk>/rerun", verification_views.rerun, name="verification_rerun"),

@@ -11,14 +11,16 @@ from ninja.responses import Status as Answer
 
 from accounts import limits
 from config.errors import answers, conflict, form_error
-from config.schemas import form_data, found
+from config.schemas import Paging, form_data, found
 from planner import verification_feedback as feedback
 from planner import verifications
-from planner.models import Plan, Verification
+from planner.models import Plan, ServerAnswers, Verification
+from planner.verification.answer_rows import COLUMNS, unpacked
 from planner.verification_forms import EndpointForm, MixedLoadForm, VerifyForm
 from planner.verification_schemas import (
     EndpointIn,
     MixedLoadIn,
+    SentPage,
     StartedOut,
     VerificationFilters,
     VerificationOut,
@@ -111,6 +113,22 @@ def list_verifications(request: HttpRequest, filters: Query[VerificationFilters]
 def get_verification(request: HttpRequest, pk: uuid.UUID) -> dict[str, Any]:
     """Progress and, once it is done, the report."""
     return verification_fields(found(Verification.objects.defer("steps"), request, pk))
+
+
+@router.get(
+    "/verifications/{uuid:pk}/requests",
+    response=answers({200: SentPage}, 404),
+    operation_id="list_verification_requests",
+)
+def list_requests(request: HttpRequest, pk: uuid.UUID, paging: Query[Paging]) -> dict[str, Any]:
+    """What each request to a running server saw, in the order of the window; none of other kinds, or before the end."""
+    row = found(Verification.objects.defer("steps", "result"), request, pk)
+    kept = ServerAnswers.objects.filter(verification=row).first()
+    rows = unpacked(bytes(kept.rows)) if kept else []
+    items = [
+        dict(zip(COLUMNS, each, strict=True)) for each in rows[paging.offset : paging.offset + paging.limit]
+    ]
+    return {"items": items, "count": len(rows)}
 
 
 @router.post(

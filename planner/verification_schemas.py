@@ -206,6 +206,28 @@ class VerificationPage(Schema):
     count: int
 
 
+class SentOut(Schema):
+    """One request to a running server. Seconds; null: it never came to that."""
+
+    request: int = Field(description="Position in the window.")
+    due_s: float = Field(description="When it was to be sent, from the run's begin.")
+    lag_s: float | None = Field(description="How late the client itself sent it.")
+    ttft_s: float | None = Field(description="From when it was due.")
+    tpot_s: float | None = Field(description="Mean gap between tokens, as counted.")
+    largest_gap_s: float | None = Field(description="Between two chunks.")
+    e2e_s: float | None
+    tokens: int = Field(description="By the server's usage where it told, else by chunks.")
+    asked_tokens: int
+    chunks: int = Field(description="With tokens.")
+    status: int | None = Field(description="Of HTTP; null: no answer.")
+    error: str
+
+
+class SentPage(Schema):
+    items: list[SentOut]
+    count: int
+
+
 class VerificationFilters(JobFilters):
     plan: uuid.UUID | None = None
 

@@ -15,10 +15,12 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts import limits
 from accounts.access import get_visible, get_writable, may_write
 from calibration.freshness import freshness_of
-from config.pages import STOP_POLLING, invalid
+from config.pages import STOP_POLLING, download, invalid
 from planner import charts, plan_views, verifications
 from planner import verification_feedback as feedback
-from planner.models import Plan, Verification
+from planner.exports import csv_blocks
+from planner.models import Plan, ServerAnswers, Verification
+from planner.verification.answer_rows import COLUMNS, unpacked
 from planner.verification_forms import EndpointForm, MixedLoadForm, StartForm, VerifyForm
 from planner.verification_page import plan_context
 from planner.verifications import (
@@ -95,6 +97,7 @@ def detail(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     context = _job_context(request, row) | {"row": row, "result": row.told, "figures": figures}
     context |= {
         "fresh": freshness_of(row.calibration),
+        "has_requests": ServerAnswers.objects.filter(verification=row).exists(),
         "may_widen": not feedback.why_not_wider(row), "may_measure": not feedback.why_not_measure(row)
     }  # fmt: skip
     return render(request, "planner/verification_detail.html", context)
@@ -153,6 +156,15 @@ def measure(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         return redirect("planner:verification_detail", pk)
     limits.spend(limits.JOB_START, str(request.user.pk))
     return redirect("calibration:detail", feedback.measure_points(row, request.user).pk)
+
+
+@require_GET
+def requests_csv(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+    """What each request to a running server saw."""
+    row = get_visible(Verification.objects.filter(answers__isnull=False), request.user, pk)
+    kept = ServerAnswers.objects.get(verification=row)
+    text = "".join(csv_blocks(COLUMNS, unpacked(bytes(kept.rows))))
+    return download(text, f"requests-{row.pk}.csv", "text/csv; charset=utf-8")
 
 
 @require_GET

@@ -26,8 +26,10 @@ from calibration.models import Calibration, Channel, DriftCheck, Schedule
 from config.api import api
 from planner import import_work, traffic_work, uploads
 from planner.charts import TRAFFIC_FIGURES
-from planner.models import TrafficJob
+from planner.models import ServerAnswers, TrafficJob
 from planner.traffic import PRESETS
+from planner.verification.answer_rows import packed
+from planner.verification.stream import Answer
 
 pytestmark = pytest.mark.django_db
 ROLES = ("owner", "member", "viewer", "outsider", "nobody")
@@ -139,6 +141,7 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "plans/<uuid:pk>/replan": {"POST": WRITE},
     "plans/<uuid:pk>/mixed-load": {"POST": WRITE},
     "verifications/<uuid:pk>/": {"GET": READ},
+    "verifications/<uuid:pk>/requests.csv": {"GET": READ},
     "verifications/<uuid:pk>/status": {"GET": READ},
     "verifications/<uuid:pk>/cancel": {"POST": WRITE},
     "verifications/<uuid:pk>/rerun": {"POST": WRITE},
@@ -222,6 +225,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "start_mixed_load": WRITE,
     "list_verifications": PEOPLE,
     "get_verification": READ,
+    "list_verification_requests": READ,
     "cancel_verification": WRITE,
     "rerun_verification": WRITE,
     "widen_plan": WRITE,
@@ -270,6 +274,7 @@ def things(
     )
     verification.name = "kestrel verification"
     verification.save(update_fields=["name"])
+    ServerAnswers.objects.create(verification=verification, rows=packed([Answer(0, 0.0, 8, error="kestrel")]))
     return {
         "calibrations": calibration.pk, "plans": finished_plan.pk, "traffic": traffic.pk, "tokens": token.pk,
         "other": traffic.pk,

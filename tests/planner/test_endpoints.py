@@ -75,6 +75,32 @@ def test_a_server_is_sent_the_window_and_compared(
     assert no_broker == [("planner.tasks.run_endpoint", str(row.pk))]
 
 
+def test_what_each_request_saw_is_kept_and_handed_out(finished_plan, owner, no_broker, owner_client):
+    asked_for = []
+
+    async def now_and_then(request, body):
+        asked_for.append(1)
+        if len(asked_for) % 10 == 3:
+            return web.json_response({"error": {"message": "slow down"}}, status=429)
+        return await behaves(request, body)
+
+    row = verified(now_and_then, finished_plan, owner)
+    told = owner_client.get(f"/api/v1/verifications/{row.pk}/requests?limit=200").json()
+    assert told["count"] == len(told["items"]) == row.result["requests"] == 50
+    assert [each["request"] for each in told["items"]] == list(range(50))
+    failed = [each for each in told["items"] if each["error"]]
+    assert len(failed) == row.result["failed"] and {each["status"] for each in failed} == {429}
+    assert {each["ttft_s"] for each in failed} == {None}
+    good = [each for each in told["items"] if not each["error"]]
+    assert all(each["tokens"] == each["asked_tokens"] and each["lag_s"] >= 0 for each in good)
+    p50 = next(line["measured_s"] for line in row.result["lines"] if line["label"] == "TTFT p50")
+    assert np.median([each["ttft_s"] for each in good]) == pytest.approx(p50, abs=1e-6)
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "Requests, CSV" in page
+    csv = owner_client.get(reverse("planner:verification_requests", args=[row.pk])).content.decode()
+    assert len(csv.splitlines()) == 51 and csv.startswith("request,due_s,lag_s,ttft_s,")
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_asked_to_stop_it_tells_what_was_answered_and_blames_nobody(
     finished_plan, owner, no_broker, owner_client, monkeypatch, replicas
