@@ -311,7 +311,7 @@ class PeriodsOut(Schema):
     first_request_s: float = Field(description="Time of day of the traffic's first request.")
 
 
-class WindowOut(Schema):
+class PeriodWindowOut(Schema):
     period: int
     day: int
     start_s: float = Field(description="After the first request.")
@@ -321,7 +321,7 @@ class WindowOut(Schema):
 class WindowNeedOut(Schema):
     """One stretch of the traffic, on its own clock."""
 
-    window: WindowOut
+    window: PeriodWindowOut
     requests: int
     replicas: int | None = Field(description="The least that hold; null: none up to `most_replicas` does.")
     prefill_replicas: int = Field(description="Of two pools: so many of them prefill.")
