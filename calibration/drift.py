@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from calibration.architecture import Architecture
@@ -15,6 +17,15 @@ from calibration.pipeline import device_kind, held
 from calibration.steptime import StepSample
 
 EIGHT_BITS = "float8"
+#: Fields of the environment whose names say too little.
+CALLED = {
+    "measuring_code_sha256": "our measuring code", "config_sha256": "the model's configuration",
+    "dtype": "number format", "kv_tokens": "the KV pool [tokens]", "cuda": "CUDA", "torch": "torch", "device_name": "the GPU",
+    "max_clock_mhz": "the highest clock [MHz]", "application_clock_mhz": "the application clock [MHz]",
+    "power_limit_w": "the power limit [W]", "mixed_mode": "how prefill and decode share a step",
+}  # fmt: skip
+DIGEST_SHOWN = 12  # characters
+_DIGEST = re.compile(r"[0-9a-f]{40,}")
 
 
 def drift_check(
@@ -56,10 +67,27 @@ def drift_check(
                 | runner.environment()
                 | device_settings(device)
             )
-            return measure_drift(
+            report = measure_drift(
                 runner, Region(envelope, kv_tokens), samples, environment, now, device_kind(device), seed=seed,
                 on_log=on_log, should_stop=should_stop,
             )  # fmt: skip
+        return in_words(report)
+
+
+def in_words(report: DriftReport) -> DriftReport:
+    """The same, with what changed of the environment told as people say it: digests by their beginning."""
+    words = {
+        f"{change.field} was {change.then!r} and is {change.now!r}": (
+            f"{CALLED.get(change.field, change.field.replace('_', ' '))} changed: {_short(change.then)} then, "
+            f"{_short(change.now)} now"
+        )
+        for change in report.changes
+    }
+    return replace(report, reasons=tuple(words.get(reason, reason) for reason in report.reasons))
+
+
+def _short(text: str) -> str:
+    return f"{text[:DIGEST_SHOWN]}…" if _DIGEST.fullmatch(text) else text or "nothing"
 
 
 def asked_dtype(environment: Mapping[str, Any]) -> str:

@@ -10,10 +10,11 @@ import pytest
 from django.utils import timezone
 
 from calibration import drift_checks, jobs, services
+from calibration.drift import in_words
 from calibration.drift_chart import drift_figure
 from calibration.engine.process import STRETCH
 from calibration.experiment.clocks import cpu_settings
-from calibration.experiment.drift import REPEATS, choose_sentinels, judge_drift
+from calibration.experiment.drift import REPEATS, changed, choose_sentinels, judge_drift
 from calibration.freshness import freshness_of
 from calibration.models import Calibration, DriftCheck
 from calibration.models import Device as AnnouncedDevice
@@ -216,3 +217,16 @@ def test_a_gpus_settings_are_read_and_what_it_does_not_say_is_absent(monkeypatch
     }
     monkeypatch.setattr(clocks, "_ask", lambda index, query: "")
     assert clocks.device_settings("cuda:1") == {}
+
+
+def test_what_changed_is_told_in_words_and_digests_by_their_beginning(measured):
+    chosen = choose_sentinels(services.samples_of(measured))
+    then = {"torch": "2.13.0", "measuring_code_sha256": "a" * 64, "governor": "powersave"}
+    now = {"torch": "2.14.0", "measuring_code_sha256": "b" * 64, "governor": "performance"}
+    same = timed_again(chosen, 1.0, GPU_NOISE, 1)
+    report = in_words(judge_drift(chosen, same, "cpu", changed(then, now), 0))
+    assert report.drifted and report.reasons == (
+        "torch changed: 2.13.0 then, 2.14.0 now", "governor changed: powersave then, performance now",
+        f"our measuring code changed: {'a' * 12}… then, {'b' * 12}… now",
+    )  # fmt: skip
+    assert report.changes[2].then == "a" * 64, "in full where it is kept"

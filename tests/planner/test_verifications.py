@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from io import StringIO
 
 import numpy as np
@@ -283,3 +284,11 @@ def test_the_command_replays_here_and_now(finished_plan, owner, engine, stretch,
     told = json.loads(out.getvalue().splitlines()[-1])
     assert told["holds"] == (code == 0)
     assert told["rate_per_s"] == pytest.approx(0.8 * told["held_per_s"])
+
+
+def test_a_plans_earlier_verifications_are_a_click_away(browser, finished_plan, verification):
+    for _ in range(6):
+        verification.pk = uuid.uuid4()
+        verification.save(force_insert=True)
+    page = browser.get(reverse("planner:plan_detail", args=[finished_plan.pk])).content.decode()
+    assert "2 earlier" in page and page.count("/verifications/") >= 7
