@@ -20,7 +20,7 @@ EIGHT_BITS = "float8"
 #: Fields of the environment whose names say too little.
 CALLED = {
     "measuring_code_sha256": "our measuring code", "config_sha256": "the model's configuration",
-    "dtype": "number format", "kv_tokens": "the KV pool [tokens]", "cuda": "CUDA", "torch": "torch", "device_name": "the GPU",
+    "dtype": "number format", "kv_tokens": "the KV pool [tokens]", "cuda": "CUDA", "device_name": "the GPU",
     "max_clock_mhz": "the highest clock [MHz]", "application_clock_mhz": "the application clock [MHz]",
     "power_limit_w": "the power limit [W]", "mixed_mode": "how prefill and decode share a step",
 }  # fmt: skip
