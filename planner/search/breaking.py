@@ -1,9 +1,10 @@
 """What breaks first: the load at which the first objective fails, and which one.
 
 The chosen deployment is simulated with the same requests arriving faster and slower. Loads are relative to the
-traffic's own (headroom not included). Beyond the last load that holds, the first that fails is found by bisection to
-1 % of the load; percentiles need not rise with the load without exception, so it is the first failure of the loads
-that were tried, which are all listed.
+traffic's own (headroom not included). Where none of them fails, or all do, the load is doubled or halved until one
+does, or does not. Beyond the last load that holds, the first that fails is found by bisection to 1 % of the load;
+percentiles need not rise with the load without exception, so it is the first failure of the loads that were tried,
+which are all listed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from planner.search.objectives import Objective
 
 LOADS: Final = (0.5, 0.75, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0)
 PRECISION: Final = 0.01
+FURTHER: Final = 6  # times the load is doubled where nothing fails, or halved where everything does
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ def what_breaks(
         return [_point(objectives, *pair) for pair in zip(loads, evaluations, strict=True)]
 
     points = at(loads)
+    while not any(point.failing for point in points) and len(points) < len(loads) + FURTHER:
+        points += at([2.0 * points[-1].load])
+    while points[0].failing and len(points) < len(loads) + FURTHER:
+        points = at([0.5 * points[0].load]) + points
     broken = next((i for i, point in enumerate(points) if point.failing), None)
     if broken is None:
         return Breaking(tuple(points), points[-1].load, None, None)

@@ -166,6 +166,28 @@ def test_the_load_that_breaks_it_breaks_it(
     assert breaking.first in ("ttft:p95", "itl:p99", "saturated")
 
 
+def test_the_load_that_breaks_it_is_found_far_away(
+    ask: Callable[..., PlanResult], traffic: Callable[..., Traffic]
+) -> None:
+    """Of an idle replica far beyond three times the rate, of a busy one far below half of it."""
+    idle = ask(requests=traffic(rate_per_s=0.5), refits=0)
+    assert idle.feasible
+    assert idle.closer is not None
+    assert idle.closer.breaking is not None
+    assert (idle.closer.breaking.breaks_at or 0.0) > 3.0
+    assert idle.closer.breaking.first is not None
+    held = idle.closer.breaking.holds_up_to
+    assert held is not None
+    assert idle.closer.breaking.breaks_at is not None
+    assert idle.closer.breaking.breaks_at <= 1.0102 * held
+    tight = ["ttft:p95:0.12", "itl:p99:0.1"]
+    busy = ask(*tight, requests=traffic(rate_per_s=16.0), refits=0, space=replace(SPACE, max_replicas=1))
+    assert not busy.feasible
+    assert busy.closer is not None
+    assert busy.closer.breaking is not None
+    assert 0.0 < (busy.closer.breaking.holds_up_to or 0.0) < 0.5
+
+
 def test_sensitivities_are_ranked_and_have_their_direction(ask: Callable[..., PlanResult]) -> None:
     result = ask()
     assert result.closer is not None
