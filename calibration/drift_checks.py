@@ -13,7 +13,7 @@ from django.db import transaction
 from calibration import services
 from calibration.engine.client import EngineError
 from calibration.experiment import DoesNotFit
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobBroken, JobCancelled, JobRefused, JobRun
 from calibration.lineage import same_subject
 from calibration.models import Calibration, DriftCheck
 from calibration.patience import patiently
@@ -51,8 +51,10 @@ def check(row: DriftCheck, run: JobRun) -> None:
         report = services.drift_of(calibration, row.seed, run.write_log, run.should_stop, at)
     except Stopped as stop:
         raise JobCancelled from stop
-    except (ValueError, DoesNotFit, EngineError) as refusal:
+    except (ValueError, DoesNotFit) as refusal:
         raise JobRefused(str(refusal)) from refusal
+    except EngineError as ended:
+        raise JobBroken(str(ended)) from ended
     found = report.to_dict()
     values: dict[str, Any] = {
         "report": found, "environment": found.pop("environment"), "drifted": report.drifted,

@@ -11,7 +11,7 @@ from django.db import transaction
 from calibration import services
 from calibration.engine.client import EngineError
 from calibration.experiment import BadEnvelope, DoesNotFit
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobBroken, JobCancelled, JobRefused, JobRun
 from calibration.models import Calibration
 from calibration.patience import patiently
 from calibration.pipeline import CalibrationResult, Stopped, calibrate, fit_samples
@@ -41,8 +41,10 @@ def measure(calibration: Calibration, run: JobRun) -> None:
         )
     except Stopped as stop:
         raise JobCancelled from stop
-    except (BadEnvelope, DoesNotFit, EngineError) as refusal:
+    except (BadEnvelope, DoesNotFit) as refusal:
         raise JobRefused(str(refusal)) from refusal
+    except EngineError as ended:
+        raise JobBroken(str(ended)) from ended
     publish(calibration, result, run)
 
 

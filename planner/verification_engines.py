@@ -20,7 +20,7 @@ from calibration.engine.client import EngineClient, EngineError, rank_device
 from calibration.engine.device_lock import DeviceBusy, device_lock
 from calibration.engine.memory import cpu_memory_bytes
 from calibration.experiment import DoesNotFit, Envelope, Region, check_fits, warm_up
-from calibration.jobs import JobCancelled, JobRefused, JobRun
+from calibration.jobs import JobBroken, JobCancelled, JobRefused, JobRun
 from calibration.models import Calibration
 from calibration.patience import patiently
 from calibration.pipeline import LOCK_WAIT_S, device_kind
@@ -84,7 +84,7 @@ def engines(calibration: Calibration, run: JobRun, wish: EngineWish) -> Iterator
             raise JobCancelled from None
         raise JobRefused(str(busy)) from busy
     except EngineError as error:
-        raise JobRefused(str(error)) from error
+        raise JobBroken(str(error)) from error
 
 
 def _refuse_too_many(calibration: Calibration, wish: EngineWish, envelope: Envelope, kv_tokens: int) -> None:

@@ -12,6 +12,7 @@ from django.utils import timezone
 from calibration import drift_checks, jobs, services
 from calibration.drift import in_words
 from calibration.drift_chart import drift_figure
+from calibration.engine.client import EngineError
 from calibration.engine.process import STRETCH
 from calibration.experiment.clocks import cpu_settings
 from calibration.experiment.drift import REPEATS, changed, choose_sentinels, judge_drift
@@ -230,3 +231,14 @@ def test_what_changed_is_told_in_words_and_digests_by_their_beginning(measured):
         f"our measuring code changed: {'a' * 12}… then, {'b' * 12}… now",
     )  # fmt: skip
     assert report.changes[2].then == "a" * 64, "in full where it is kept"
+
+
+def test_an_engine_that_ends_under_a_check_is_no_refusal(measured, monkeypatch):
+    def ends(*given):
+        raise EngineError("the engine process ended (signal 9)")
+
+    monkeypatch.setattr(services, "drift_of", ends)
+    row = drift_checks.start(measured, measured.owner)
+    assert jobs.run(DriftCheck, str(row.pk), drift_checks.check) == "failed"
+    row.refresh_from_db()
+    assert (row.message, row.drifted, "signal 9" in row.error) == ("Broke off", None, True)
