@@ -44,6 +44,10 @@ from planner.verification_results import broken_off, refuse_the_endless, store
 from planner.verifications import why_not_mixed_load
 
 REFITS = 8
+WHICH_STEPS = (
+    "Check the device for drift, or replay the plan's own traffic: its report says which steps were mispriced, and can "
+    "have them measured anew."
+)
 
 
 class _Ended(Exception):
@@ -270,7 +274,8 @@ def _facts(
 def _write(row: Verification, run: JobRun, found: Sequence[Served], facts: dict[str, Any]) -> None:
     sentence = mixed_load.sentence(found)
     holds = all(line.holds for each in found for line in each.lines)
-    advice = [QUIETER] if facts["contended_share"] > MOSTLY else []
+    advice = [] if holds else [WHICH_STEPS]
+    advice += [QUIETER] if facts["contended_share"] > MOSTLY else []
     result = facts | {"sentence": sentence, "advice": advice, "holds": holds}
     store(row, result, holds=holds, sentence=sentence)
     run.write_log(sentence)

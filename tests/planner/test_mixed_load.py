@@ -17,7 +17,7 @@ from calibration.engine.client import EngineError
 from calibration.services import step_time_model
 from calibration.steptime import StepShape, step_seconds
 from calibration.steptime.shapes import Chunk
-from planner import verification_engines
+from planner import mixed_load_work, verification_engines
 from planner.models import Verification
 from planner.tasks import work_of
 from planner.verification_forms import MixedLoadForm
@@ -85,7 +85,7 @@ def run(row) -> Verification:
 
 def test_every_way_is_predicted_and_run_in_one_report(finished_plan, owner, no_broker, engines, owner_client):
     row = run(start_verification(finished_plan, owner, asked(finished_plan)))
-    assert (row.status, row.holds) == (Verification.DONE, True), row.error
+    assert (row.status, row.holds, row.result["advice"]) == (Verification.DONE, True, []), row.error
     served = row.result["served"]
     assert [each["way"] for each in served] == [
         "whole", "chunks of 25", "chunks of 50", "chunks of 100", "separate pools",
@@ -192,6 +192,15 @@ def test_asked_to_stop_it_keeps_the_ways_that_were_done(
     assert f"was stopped in way {len(done) + 1} of 5 ({WAYS[len(done)]}" in row.sentence
     page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
     assert "What each way costs" in page and "Stopped in" in page and "broke off" not in page
+
+
+def test_where_it_is_not_as_predicted_it_says_what_to_do(
+    finished_plan, owner, no_broker, engines, monkeypatch
+):
+    monkeypatch.setattr(mixed_load_work.mixed_load, "BARS", {"cpu": dict.fromkeys([("itl", 99.0)], -1.0)})
+    row = run(start_verification(finished_plan, owner, asked(finished_plan)))
+    assert (row.status, row.holds) == (Verification.DONE, False), row.error
+    assert row.result["advice"] == [mixed_load_work.WHICH_STEPS]
 
 
 def test_a_worker_that_vanishes_leaves_the_ways_that_were_done(
