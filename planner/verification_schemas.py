@@ -56,6 +56,9 @@ class LineOut(Schema):
     within: bool = Field(description="The two 90 % intervals meet.")
     bar: float | None
     spread: float | None = Field(description="Of repeated replays: (largest - smallest) / median.")
+    at_speed_s: float | None = Field(
+        None, description="Predicted at the speed that the device had meanwhile; null: that is not known."
+    )
     holds: bool
 
 
@@ -66,6 +69,16 @@ class ResidualOut(Schema):
     steps: int
     busy_share: float
     error: float = Field(description="Measured / predicted - 1.")
+
+
+class SpeedOut(Schema):
+    """Of steps of the calibration, timed beside a replay: how much longer they took than when it was made."""
+
+    change: float = Field(description="Now / then - 1.")
+    low: float = Field(description="Of an interval that holds 19 of 20.")
+    high: float
+    steps: int
+    repeats: int = Field(description="Of each step.")
 
 
 class ClientOut(Schema):
@@ -147,6 +160,10 @@ class VerificationResult(Schema):
     steps: int | None = None
     replays: int | None = None
     contended_share: float | None = None
+    speed: SpeedOut | None = Field(
+        None,
+        description="Of the device beside the replays; null: of two pools, or too few steps were calibrated.",
+    )
     step_spread: float | None = Field(
         None, description="How far off steps were, by time: log, root mean square."
     )

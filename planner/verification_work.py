@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from calibration.engine.client import EngineClient, EngineError
 from calibration.jobs import JobRefused, JobRun
 from calibration.pipeline import device_kind
+from calibration.services import samples_of
 from planner import two_pools_work
 from planner.models import Verification
 from planner.pool_models import PoolModels
@@ -13,6 +16,7 @@ from planner.verification.loop import Replayed, Stopped, replay
 from planner.verification.partial import ASKED, partial_report, served_by_one
 from planner.verification.pool_steps import PoolSteps
 from planner.verification.report import compare
+from planner.verification.speed import SpeedWatch
 from planner.verification_engines import EngineWish, KeptTimes, engines
 from planner.verification_results import broken_off, refuse_the_endless, result_of, which_replay, write
 from planner.verification_subject import Subject, paced, predict, subject_of
@@ -47,8 +51,13 @@ def verify(row: Verification, run: JobRun) -> None:
     )
     wish = EngineWish(subject.architecture, subject.longest_tokens, row.seed)
     with engines(calibration, run, wish) as [engine]:
-        replays = _replays(row, run, subject, engine, steps, predicted)
-    report = compare(predicted, refits, replays, steps, device_kind(calibration.device), seed=row.seed)
+        watch = SpeedWatch.of(engine, samples_of(calibration), row.seed)
+        replays = _replays(row, run, subject, engine, steps, predicted, watch)
+    speed = watch.speed()
+    report = compare(
+        predicted, refits, replays, steps, device_kind(calibration.device), seed=row.seed, speed=speed,
+        at_speed=predict(subject, steps.scaled(speed.factor)) if speed else None,
+    )  # fmt: skip
     write(row, report, result_of(report, subject.first, subject.of, predicted, replays, steps) | pace)
     run.write_log(report.sentence)
 
@@ -60,12 +69,14 @@ def _replays(
     engine: EngineClient,
     steps: PoolSteps,
     predicted: Outcome,
+    watch: SpeedWatch,
 ) -> list[Replayed]:
     kept = KeptTimes(row, run, predicted.computed_tokens)
     found: list[Replayed] = []
     for number in range(row.replays):
         already = kept.begin()
         try:
+            watch.look()
             found.append(
                 replay(
                     engine, subject.requests, subject.knobs, steps.decode, seed=row.seed + 1_000_003 * number,
@@ -80,4 +91,6 @@ def _replays(
             which = which_replay(number, row.replays)
             raise broken_off(row, partial_report(served, predicted, words, row.seed, which)) from ended
     kept.save()
+    with suppress(EngineError):  # all has been served
+        watch.look()
     return found

@@ -35,7 +35,8 @@ def bars_text(kind: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Line:
     """One metric's percentile [s]. `error` = predicted / measured - 1; `bar`: what it is held to, None: shown only.
-    `within`: the two intervals meet. `spread`: of repeated replays, largest minus smallest over the median."""
+    `within`: the two intervals meet. `spread`: of repeated replays, largest minus smallest over the median.
+    `at_speed_s`: predicted at the speed that the device had meanwhile (`speed`); None: that is not known."""
 
     metric: str
     percentile: float
@@ -49,6 +50,7 @@ class Line:
     within: bool
     bar: float | None
     spread: float | None
+    at_speed_s: float | None = None
 
     @property
     def label(self) -> str:

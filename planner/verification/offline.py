@@ -32,6 +32,7 @@ from planner.verification.loop import Replayed, replay
 from planner.verification.pool_steps import PoolSteps
 from planner.verification.rate import at_rate, held_per_s
 from planner.verification.report import Report, compare
+from planner.verification.speed import Speed, SpeedWatch
 
 HOLDS, MISSED, BAD_INPUT = 0, 1, 2
 REFITS = 8
@@ -97,9 +98,12 @@ def _run(
         f"{requests.count} requests at {options.load * held:.3g}/s, {options.load:.0%} of {held:.3g}/s; "
         f"predicted to keep the device busy for {predicted.busy_s:.0f} s\n"
     )
-    replays = _serve(options, document, requests, knobs, model, predicted.busy_s)
-    kind = device_kind(document.device)
-    report = compare(predicted, refits, replays, PoolSteps.alike(arrays), kind, seed=options.seed)
+    replays, speed = _serve(options, document, requests, knobs, model, predicted.busy_s)
+    kind, steps = device_kind(document.device), PoolSteps.alike(arrays)
+    report = compare(
+        predicted, refits, replays, steps, kind, seed=options.seed, speed=speed,
+        at_speed=simulated(requests, knobs, steps.scaled(speed.factor).decode) if speed else None,
+    )  # fmt: skip
     facts = {
         "device": document.device, "model": document.architecture.name, "clock": "virtual" if kind == "cpu" else "real",
         "held_per_s": held, "load": options.load, "preset": options.preset, "seed": options.seed,
@@ -147,7 +151,7 @@ def _serve(
     knobs: VllmKnobs,
     model: StepTimeModel,
     busy_s: float,
-) -> list[Replayed]:
+) -> tuple[list[Replayed], Speed | None]:
     assert document.envelope is not None  # noqa: S101 - main looked
     began = time.monotonic()
     found: list[Replayed] = []
@@ -162,17 +166,20 @@ def _serve(
         for shape in warm_up(Region(document.envelope, document.kv_tokens)):
             chunks = [(c.query_tokens, c.cached_tokens, c.samples) for c in shape.chunks]
             engine.measure(shape.decode_contexts, chunks, options.seed)
+        watch = SpeedWatch.of(engine, document.samples, options.seed)
         for number in range(options.replays):
             if found and time.monotonic() - began + busy_s > options.at_most_s:
                 _say(f"no time for replay {number + 1}\n")
                 break
+            watch.look()
             found.append(
                 replay(
                     engine, requests, knobs, model.arrays(), seed=options.seed + 1_000_003 * number,
                     with_host_gap=device_kind(document.device) == "gpu",
                 )
             )  # fmt: skip
-    return found
+        watch.look()
+    return found, watch.speed()
 
 
 def _tell(report: Report) -> None:
@@ -180,15 +187,23 @@ def _tell(report: Report) -> None:
         bar = (
             "shown only" if line.bar is None else f"bar {line.bar:.0%}, {'holds' if line.holds else 'MISSED'}"
         )
+        now = (
+            "" if line.at_speed_s is None else f", {line.at_speed_s * 1e3:.2f} ms at the device's speed then"
+        )
         apart = "" if line.spread is None else f", replays {line.spread:.1%} apart"
         _say(
             f"{line.label:9} predicted {line.predicted_s * 1e3:9.2f} ms, measured {line.measured_s * 1e3:9.2f} ms: "
-            f"{line.error:+6.1%} ({bar}{apart})\n"
+            f"{line.error:+6.1%} ({bar}{apart}{now})\n"
         )
     for row in report.residuals:
         _say(
             f"{row.kind:8} {row.sizes:20} {row.steps:6} steps {row.busy_share:6.1%} of the time {row.error:+6.1%}\n"
         )
+    if report.speed:
+        change, low, high = (
+            f"{value:+.1%}" for value in (report.speed.change, report.speed.low, report.speed.high)
+        )
+        _say(f"meanwhile steps of the calibration took {change} ({low} to {high}) against when it was made\n")
     _say(f"busy time {report.busy_bias:+.1%} (bar {report.busy_bar:.0%})\n{report.sentence}\n")
 
 

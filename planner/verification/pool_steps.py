@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.steptime import StepTimeArrays, step_seconds
+from planner.search.scaling import scaled
 from planner.verification.loop import Replayed
 
 
@@ -20,6 +21,10 @@ class PoolSteps(NamedTuple):
     @classmethod
     def alike(cls, steps: StepTimeArrays) -> PoolSteps:
         return cls(steps, steps)
+
+    def scaled(self, factor: float) -> PoolSteps:
+        """Every step takes `factor` times as long."""
+        return PoolSteps(scaled(self.prefill, factor), scaled(self.decode, factor))
 
     def priced_s(self, replayed: Replayed) -> NDArray[np.float64]:
         """What each step that ran was predicted to take, float64[K], by the pool that ran it."""

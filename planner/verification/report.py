@@ -6,7 +6,8 @@ requests too: gaps of one request belong together, so requests are drawn, not ga
 window the median counts, and how far they lie apart is the repeatability: no prediction can be held to less.
 
 Step residuals are measured / predicted - 1 on the batches that really ran, by kind of step and size, over all replays.
-The busy-time bias is what they add up to (of several replays the median). Nothing is rescaled by any of this.
+The busy-time bias is what they add up to (of several replays the median). Nothing is rescaled by any of this. How fast
+the device was meanwhile (`speed`), and what would have been predicted at that speed, stands beside it.
 A step bias of 4 % was 10 to 18 % of TTFT at saturation, hence a bar for it.
 """
 
@@ -24,6 +25,7 @@ from planner.simulation.outcome import Outcome
 from planner.verification.lines import BARS, PERCENTILES, Line, bootstrap_interval, line_of
 from planner.verification.loop import Replayed
 from planner.verification.pool_steps import PoolSteps
+from planner.verification.speed import Speed
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +53,7 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`contended_share`: of steps that shared their core."""
+    """`contended_share`: of steps that shared their core. `speed`: of the device meanwhile; None: not known."""
 
     lines: tuple[Line, ...]
     residuals: tuple[Residual, ...]
@@ -63,6 +65,7 @@ class Report:
     contended_share: float
     sentence: str
     advice: tuple[str, ...]
+    speed: Speed | None = None
 
     @property
     def holds(self) -> bool:
@@ -70,7 +73,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         lines = [line.to_dict() for line in self.lines]
-        return asdict(self) | {"lines": lines, "holds": self.holds}
+        speed = self.speed.to_dict() if self.speed else None
+        return asdict(self) | {"lines": lines, "speed": speed, "holds": self.holds}
 
 
 def compare(
@@ -80,15 +84,21 @@ def compare(
     steps: PoolSteps,
     kind: str,
     seed: int = 0,
+    speed: Speed | None = None,
+    at_speed: Outcome | None = None,
 ) -> Report:
-    """`kind`: "cpu" or "gpu", whose bars apply. `refits`: the prediction under refits of the model.
+    """`kind`: "cpu" or "gpu", whose bars apply. `refits`: the prediction under refits of the model. `at_speed`: the
+    prediction with all steps as much longer as `speed` says.
 
     Raises ValueError for no replay.
     """
     if not replays:
         raise ValueError("nothing was replayed")
     lines = tuple(
-        _line(metric, percentile, predicted, refits, replays, BARS[kind], seed)
+        replace(
+            _line(metric, percentile, predicted, refits, replays, BARS[kind], seed),
+            at_speed_s=at_speed.percentile(metric, percentile) if at_speed else None,
+        )
         for metric in ("ttft", "itl", "tpot", "e2e")
         for percentile in PERCENTILES
         if _has(predicted, metric)
@@ -99,7 +109,7 @@ def compare(
         lines=lines, residuals=_residuals(replays, np.concatenate(priced)), busy_bias=float(np.median(biases)),
         busy_bar=BUSY_BIAS[kind], requests=len(predicted.arrival_s), steps=len(replays[0].seconds),
         replays=len(replays), contended_share=float(np.mean(np.concatenate([r.contended for r in replays]))),
-        sentence="", advice=(),
+        sentence="", advice=(), speed=speed,
     )  # fmt: skip
     return _worded(report)
 
@@ -192,7 +202,40 @@ def _worded(report: Report) -> Report:
             f"The device did what was predicted, {inside}: the largest error is {percent_text(abs(worst.error))}, at "
             f"{worst.label} (predicted {seconds_text(worst.predicted_s)}, measured {seconds_text(worst.measured_s)})."
         )
+    if report.speed and _explains(report):
+        sentence += f" {_told_speed(report.speed)}"
     return replace(report, sentence=sentence, advice=tuple(_advice(report)))
+
+
+def _explains(report: Report) -> bool:
+    """Was the device surely another one than it had been, the way that steps are off?"""
+    speed = report.speed
+    return bool(
+        speed and not report.holds and speed.is_sure and (speed.change > 0.0) == (report.busy_bias < 0.0)
+    )
+
+
+def _told_speed(speed: Speed) -> str:
+    """In a sentence."""
+    change, low, high = (percent_text(value, signed=True) for value in (speed.change, speed.low, speed.high))
+    return f"Meanwhile steps of the calibration took {change} ({low} to {high}) against when it was made."
+
+
+def _advice_on_speed(report: Report) -> list[str]:
+    """What is the device's, and what is the plan's own."""
+    speed, missed = report.speed, [line for line in report.lines if not line.holds]
+    if speed is None or report.holds:
+        return []
+    if not _explains(report):
+        return [f"{_told_speed(speed)} So it is not the device's speed that is off."]
+    worst = max(missed, key=lambda line: abs(line.error), default=None)
+    if worst is None or worst.at_speed_s is None:
+        return []
+    return [
+        f"At the speed that the device had, {worst.label} would have been predicted as "
+        f"{seconds_text(worst.at_speed_s)} (measured {seconds_text(worst.measured_s)}): repeat it when the device is "
+        "as fast as it was, or recalibrate."
+    ]
 
 
 def _way(report: Report) -> str:
@@ -211,7 +254,7 @@ def _where(report: Report) -> str:
 
 
 def _advice(report: Report) -> list[str]:
-    found = []
+    found = _advice_on_speed(report)
     if abs(report.busy_bias) > report.busy_bar:
         found.append(
             f"Steps are predicted {percent_text(abs(report.busy_bias))} {_way(report)} over the whole replay: "

@@ -75,6 +75,20 @@ def test_a_device_that_does_what_was_predicted(started, engine):
     assert engine.asked["kv_tokens"] == row.plan.calibration.kv_tokens
 
 
+def test_how_fast_the_device_was_meanwhile_is_told_apart(started, engine, owner_client):
+    """Steps of the calibration are timed beside the replay; at the speed they had, the plan would have been right."""
+    engine.stretch = 1.5
+    row = run(started)
+    assert (row.status, row.holds) == (Verification.DONE, False), row.error
+    assert row.result["speed"]["change"] == pytest.approx(0.5, abs=0.03)
+    for line in row.result["lines"]:
+        assert line["at_speed_s"] == pytest.approx(line["measured_s"], rel=0.1)
+    page = owner_client.get(reverse("planner:verification_detail", args=[row.pk])).content.decode()
+    assert "At its speed then [ms]" in page
+    told = owner_client.get(f"/api/v1/verifications/{row.pk}").json()
+    assert told["result"]["speed"] == row.result["speed"]
+
+
 def test_a_slower_device_is_named(started, engine):
     engine.stretch = 1.5
     row = run(started)
