@@ -56,6 +56,14 @@ def leading_decodes(batch: StepBatch) -> int:
     return int(longer[0]) if len(longer) else len(batch.query_tokens)
 
 
+def first_token(batch: StepBatch) -> StepBatch:
+    """Of the step its first row's first token alone: what it writes into the cache, the step writes there, too."""
+    return StepBatch(
+        batch.token_ids[:1], np.ones(1, dtype=np.int64), batch.cached_tokens[:1], batch.block_tables[:1],
+        np.ones(1, dtype=np.bool_),
+    )  # fmt: skip
+
+
 def random_batch(
     decode_contexts: Sequence[int],
     chunks: Sequence[tuple[int, int, bool]],

@@ -12,9 +12,8 @@ replayed as one graph (graphs.py). What is computed how: an `Operations` (torch_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -76,26 +75,6 @@ class Decoder:
     def step(self, plan: Any) -> torch.Tensor:
         """Runs a step and picks the likeliest token of each sampled row: int64 [S]."""
         return self.sample(self.layers(plan), plan.sampled)
-
-    @torch.inference_mode()
-    def rehearse(self, plan: Any) -> None:
-        """One layer of each kind over a step's tokens, and the head: what is compiled for the step's sizes is then
-        compiled. What it writes into the pool the step itself writes again."""
-        tokens = Tokens(plan.token_ids, plan.positions, plan.slots)
-        x, normed = self.begin(tokens.ids)
-        for index in self._layer_kinds:
-            queries = self.project(index, normed, tokens)
-            x, normed = self.finish(index, x, self.attend(index, queries, plan))
-        self.sample(x, plan.sampled)
-
-    @cached_property
-    def _layer_kinds(self) -> Sequence[int]:
-        """The first layer of each kind; all of them where experts meet rows in numbers of their own."""
-        a = self.architecture
-        if a.experts is not None:
-            return range(a.layers)
-        windows = [a.window_at(index) for index in range(a.layers)]
-        return [windows.index(window) for window in dict.fromkeys(windows)]
 
     def sample(self, x: torch.Tensor, sampled: torch.Tensor) -> torch.Tensor:
         return self.shard.likeliest(self.head(x, sampled), self.architecture.vocab_size)

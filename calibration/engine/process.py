@@ -32,6 +32,7 @@ from calibration.engine.ranks import agreed_dtype, join, leave
 from calibration.engine.runner import EngineSpec, TorchRunner
 from calibration.engine.serving import OPERATIONS as SERVING
 from calibration.engine.serving import Serving
+from calibration.kept_memory import keep_freed
 
 #: For tests of the drift check only: a device that slowed down by this factor. The record says so.
 STRETCH = "RIDGELINE_TEST_STRETCH_STEPS"
@@ -136,6 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; our parent decides
     end_with(options.parent)
+    keep_freed()
     with socket.socket(fileno=options.socket_fd) as connection:
         serve(connection)
     leave()

@@ -4,10 +4,11 @@
   kernels    Triton kernels: pure decode steps whole from a graph, steps of up to 512 tokens in pieces, larger ones
              launched kernel by kernel (the host is ahead of the device there)
 Mixed steps attend `unified` (one kernel for decodes and chunks, as vLLM's kernels do: decodes in it cost more) or
-`split` (each by its own kernel). A step whose like has not run yet is run once unseen, or a layer of it, so that
-compiling and capturing are not timed. On a CPU torch compiles its products for every number of rows: mixed steps took
-19 % longer the first time than later (half of them; a tenth 51 %), now 2 to 3 % (`python -m benchmarks.fresh_steps`),
-and a server that has run for an hour has met them all.
+`split` (each by its own kernel). A step whose like has not run yet is run once unseen, so that compiling and capturing
+are not timed. On a CPU torch compiles its products for every number of rows: mixed steps took 19 % longer the first
+time than later (half of them; a tenth 51 %), and a server that has run for an hour has met them all. There the step is
+run whole, because behind one layer of it many still took longer, and then its first token alone, because right behind
+itself a step takes less than behind another (`python -m benchmarks.fresh_steps`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Protocol
 import torch
 
 from calibration.engine.attention import StepPlan, plan
-from calibration.engine.batch import StepBatch, blocks_for, leading_decodes
+from calibration.engine.batch import StepBatch, blocks_for, first_token, leading_decodes
 from calibration.engine.decoder import Decoder
 from calibration.engine.kernels.plan import PagedPlan, paged_plan
 
@@ -47,7 +48,8 @@ class PlainStepper:
 
     def ready(self, batch: StepBatch) -> None:
         if not self._seen.issuperset(sizes := _sizes(batch)):
-            self._decoder.rehearse(self.plan(batch))
+            for rehearsed in (batch, first_token(batch)):
+                self.prepare(rehearsed)()
             self._seen |= sizes
 
     def prepare(self, batch: StepBatch) -> Run:

@@ -3,14 +3,17 @@ the same from the same inputs."""
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from calibration.architecture import Architecture
 from calibration.capacity import KVCapacity
 from calibration.engines import Foreign, MeasuredEngine, foreign
+from calibration.kept_memory import keep_freed
 from planner.search.answer import Question
 from planner.search.combinations import Holds, Pools, capacity_of, combinations, pool_pairs_of_kinds
 from planner.search.conditions import ConditionError, Conditions
@@ -31,7 +34,6 @@ from planner.search.runs import Simulate, SimulateCluster
 from planner.search.space import DEFAULT_MAX_REPLICAS, Bounds, SearchSpace, default_space
 from planner.simulation.kernel import simulate as simulate_compiled
 from planner.simulation.kernel.cluster import simulate as simulate_cluster_compiled
-from planner.simulation.memory import keep_freed
 from planner.traffic import Traffic
 
 DEFAULT_REFITS: Final = 40
@@ -117,7 +119,7 @@ def prepare(
 ) -> Prepared:
     """Inputs and errors as of `plan`. `schedule`: what is asked of the answer by time of day, for the record. `told`:
     sentences about the step times that the verdict is to repeat."""
-    keep_freed()
+    _settle()
     goals = check_objectives(tuple(objectives))
     terms = conditions or Conditions()
     kinds = (Hardware(device, model, capacity_of(kv_tokens), measured_engine), *([second] if second else []))
@@ -241,6 +243,15 @@ def prepare(
         inputs=inputs,
         told=tuple(told),
     )
+
+
+@cache
+def _settle() -> None:
+    """Once for this process: what it frees is kept; and what it has loaded by now lives as long as it does, which the
+    collector of cycles, as a search makes thousands of small objects, would look through again and again."""
+    keep_freed()
+    gc.collect()
+    gc.freeze()
 
 
 def _most_foreign(kinds: Sequence[Hardware], terms: Conditions) -> Foreign | None:

@@ -3,6 +3,7 @@
 import torch
 
 from calibration.engine.runner import EngineSpec, TorchRunner
+from calibration.engine.stepping import PlainStepper
 from tests.calibration.engine.test_runner import TINY, batch_of
 
 
@@ -21,36 +22,36 @@ def steps():
 def test_a_rehearsed_step_yields_what_it_yields_unrehearsed(architecture):
     plain, rehearsed = runner_of(architecture), runner_of(architecture)
     for batch in steps():
-        rehearsed.decoder.rehearse(rehearsed._stepper.plan(batch))
+        rehearsed._stepper.ready(batch)
         assert torch.equal(rehearsed.logits(batch), plain.logits(batch))
     for one, other in zip(rehearsed.decoder.cache.layers, plain.decoder.cache.layers, strict=True):
         assert torch.equal(one, other)
 
 
-def test_every_kind_of_layer_is_rehearsed(architecture):
-    decoder = runner_of(architecture).decoder
-    rehearsed = [architecture.window_at(index) for index in decoder._layer_kinds]
-    assert set(rehearsed) == decoder.windows
-    if architecture.experts is None:
-        assert len(rehearsed) == len(decoder.windows)
-    else:
-        assert len(rehearsed) == architecture.layers
-
-
 def test_sizes_are_rehearsed_once(monkeypatch):
     runner = runner_of(TINY)
     rehearsed = []
-    monkeypatch.setattr(runner.decoder, "rehearse", lambda plan: rehearsed.append(len(plan.token_ids)))
+    prepare = runner._stepper.prepare
+
+    def ready(batch):
+        """The sizes of the steps that run before the timed one."""
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                PlainStepper, "prepare", lambda self, b: rehearsed.append(len(b.token_ids)) or prepare(b)
+            )
+            PlainStepper.ready(runner._stepper, batch)
+
+    monkeypatch.setattr(runner._stepper, "ready", ready)
     mixed = ([40, 7], [(30, 50, True)])
     for seed in range(3):
         runner.measure(*mixed, seed)
-    assert rehearsed == [32], "later repeats of a step have nothing new"
+    assert rehearsed == [32, 1], "later repeats of a step have nothing new"
     runner.measure([60, 99], [(30, 50, True)], 0)
-    assert rehearsed == [32], "contexts of decodes are not compiled for"
+    assert rehearsed == [32, 1], "contexts of decodes are not compiled for"
     runner.measure([60, 99], [(30, 51, True)], 0)
     runner.measure([60, 99, 5], [(29, 50, True)], 0)
     runner.measure([60, 99], [(30, 50, False)], 0)
-    assert rehearsed == [32] * 4, "a chunk's attention, another number of chunk's tokens, of sampled rows"
+    assert rehearsed == [32, 1] * 4, "a chunk's attention, another number of chunk's tokens, of sampled rows"
     runner.measure([60], [], 0)
     runner.measure([61], [], 0)
-    assert rehearsed == [*[32] * 4, 1]
+    assert rehearsed == [*[32, 1] * 4, 1, 1]

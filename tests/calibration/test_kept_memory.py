@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 import numpy as np
-from planner.simulation.memory import keep_freed
+from calibration.kept_memory import keep_freed
 if sys.argv[1] == "kept" and not keep_freed():
     print("no glibc"); sys.exit()
 for _ in range(3):
