@@ -18,7 +18,7 @@ from typing import Final
 from planner.search.crew import Answers, Part
 from planner.search.evaluate import Stopped
 
-LOOK_EVERY_S: Final = 0.02
+LOOK_EVERY_S: Final = 0.03
 #: Of work, for others to be left it: offering a bundle and taking its answers takes the two processes 2 to 6 ms.
 PAYS_S: Final = 0.01
 #: After so long, who works on a bundle lets go of what it has not begun, and tells what it has done.

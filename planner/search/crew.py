@@ -17,6 +17,7 @@ from typing import Any, Final
 from planner.search.combinations import Candidate, Combination, Pools
 from planner.search.evaluate import Evaluation, Stopped
 from planner.search.runs import PoolUse
+from planner.search.screening import unseen
 
 CLIMB, SPLITS, UNDER = "climb", "splits", "under"
 #: What a candidate is simulated under: as asked, in a draw, and so on (`parts.Hand.under`).
@@ -31,6 +32,7 @@ ALONE: Final = "alone"
 Part = Mapping[str, Any]
 
 
+UNSEEN: Final = unseen()
 _EVALUATION: Final = tuple(each.name for each in fields(Evaluation))
 _POOL: Final = tuple(each.name for each in fields(PoolUse))
 
@@ -45,6 +47,8 @@ class Evaluated:
     cpu_s: float = field(default=0.0, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
+        if self.evaluation == UNSEEN:  # most of the splits: a bound rejected them
+            return {"rejected": self.rejected, "cpu_s": self.cpu_s}
         told = {name: getattr(self.evaluation, name) for name in _EVALUATION}
         told["pools"] = [{name: getattr(pool, name) for name in _POOL} for pool in self.evaluation.pools]
         return {"evaluation": told, "rejected": self.rejected, "cpu_s": self.cpu_s}
@@ -52,6 +56,8 @@ class Evaluated:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluated:
         """What `to_dict` wrote, also by way of JSON, to the last bit."""
+        if "evaluation" not in data:
+            return cls(UNSEEN, data["rejected"], data["cpu_s"])
         values = dict(data["evaluation"])
         pools = (PoolUse(**{**pool, "busy_s": tuple(pool["busy_s"])}) for pool in values.pop("pools"))
         return cls(Evaluation(**values, pools=tuple(pools)), data["rejected"], data["cpu_s"])
