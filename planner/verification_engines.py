@@ -148,10 +148,15 @@ class KeptTimes:
         self.known = len(found)
         return found
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the last step was timed by an earlier job."""
+        return len(self.of[-1]) <= self.known
+
     def told(self, tokens: int, seconds: float) -> None:
         self.of[-1].append(seconds)
         done, everything = (len(self.of) - 1) * self.total + tokens, self.row.replays * self.total
-        if len(self.of[-1]) <= self.known:
+        if self.is_known:
             self.given_tokens = done
         timed = done - self.given_tokens
         left_s = max(0, everything - done) * (time.monotonic() - self.began_s) / timed if timed else None

@@ -73,6 +73,12 @@ def _replays(
 ) -> list[Replayed]:
     kept = KeptTimes(row, run, predicted.computed_tokens)
     found: list[Replayed] = []
+
+    def on_step(tokens: int, seconds: float) -> None:
+        kept.told(tokens, seconds)
+        if not kept.is_known:
+            watch.stepped()
+
     for number in range(row.replays):
         already = kept.begin()
         try:
@@ -81,7 +87,7 @@ def _replays(
                 replay(
                     engine, subject.requests, subject.knobs, steps.decode, seed=row.seed + 1_000_003 * number,
                     with_host_gap=device_kind(row.calibration.device) == "gpu", known_s=already,
-                    on_step=kept.told, should_stop=run.should_stop,
+                    on_step=on_step, should_stop=run.should_stop,
                 )
             )  # fmt: skip
         except (Stopped, EngineError) as ended:

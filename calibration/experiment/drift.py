@@ -197,10 +197,8 @@ def judge_drift(
         raise ValueError("drift compares the same steps, then and now")
     rng = np.random.default_rng(seed)
     kinds = np.array([sample.kind for sample in then])
-    mean = _moved_of(then, now, np.arange(len(then)), rng)
-    by_kind = {
-        str(kind): _moved_of(then, now, np.flatnonzero(kinds == kind), rng) for kind in np.unique(kinds)
-    }
+    mean = _moved(then, now, np.arange(len(then)), rng)
+    by_kind = {str(kind): _moved(then, now, np.flatnonzero(kinds == kind), rng) for kind in np.unique(kinds)}
     bar = MEAN_BARS[device_kind]
     reasons = []
     if abs(mean.log_ratio) >= bar and mean.is_sure:
@@ -227,12 +225,7 @@ def _change_reasons(changes: Sequence[Change]) -> list[str]:
     return [f"{change.field} was {change.then!r} and is {change.now!r}" for change in changes]
 
 
-def moved(then: Sequence[StepSample], now: Sequence[StepSample], seed: int = 0) -> Moved:
-    """Of samples of the same steps, one by one."""
-    return _moved_of(then, now, np.arange(len(then)), np.random.default_rng(seed))
-
-
-def _moved_of(
+def _moved(
     then: Sequence[StepSample], now: Sequence[StepSample], rows: NDArray[np.int64], rng: np.random.Generator
 ) -> Moved:
     ratios = np.array([np.log(now[i].median_s / then[i].median_s) for i in rows])

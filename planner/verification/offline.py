@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from calibration.document import CalibrationDocument, DocumentError, read_document
+from calibration.drift import asked_dtype
 from calibration.engine.client import EngineClient, EngineError
 from calibration.engine.device_lock import device_lock
 from calibration.experiment import Region, warm_up
@@ -158,7 +159,8 @@ def _serve(
     with (
         device_lock(document.device, wait_s=LOCK_WAIT_S) as descriptor,
         EngineClient(
-            document.architecture, device=document.device, dtype=str(document.environment.get("dtype", "auto")),
+            document.architecture, device=document.device, dtype=asked_dtype(document.environment),
+            mixed_mode=str(document.environment.get("mixed_mode") or "unified"),
             kv_tokens=document.kv_tokens, max_positions=document.envelope.max_context_tokens + 1, seed=options.seed,
             lock_descriptor=descriptor,
         ) as engine,
@@ -176,6 +178,7 @@ def _serve(
                 replay(
                     engine, requests, knobs, model.arrays(), seed=options.seed + 1_000_003 * number,
                     with_host_gap=device_kind(document.device) == "gpu",
+                    on_step=lambda tokens, seconds: watch.stepped(),
                 )
             )  # fmt: skip
         watch.look()

@@ -36,7 +36,7 @@ def engine(monkeypatch, finished_plan):
         stretch, dies_after, asked = 1.0, None, {}
 
         def measure(self, decode_contexts, chunks, seed, lead_in=()):
-            type(self).taken += 1
+            type(self).taken += not lead_in  # steps of the calibration, timed beside it, come behind another
             if self.dies_after is not None and type(self).taken > self.dies_after:
                 raise EngineError("the engine process ended (signal 9)")
             timing = super().measure(decode_contexts, chunks, seed, lead_in=lead_in)
@@ -122,7 +122,9 @@ def test_an_engine_that_dies_leaves_a_partial_report_and_running_again_goes_on(
     assert again.status == Verification.DONE, again.error
     assert verification_engines.kept_steps(again)[0][: len(kept)] == kept
     whole = run(rerun(again, owner))
-    assert again.result["lines"] == whole.result["lines"]
+    for one, other in zip(again.result["lines"], whole.result["lines"], strict=True):
+        # One was timed beside fewer steps.
+        assert one | {"at_speed_s": None} == other | {"at_speed_s": None}
     assert engine.taken < 2 * sum(whole.steps_of)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from calibration.steptime.shapes import Chunk
 from planner.simulation import reference
 from planner.verification.loop import replay
 from planner.verification.report import Report, compare
-from planner.verification.speed import REPEATS, Speed, SpeedWatch
+from planner.verification.speed import EVERY_STEPS, REPEATS, Speed, SpeedWatch
 from tests.planner.verification.device import KNOBS, LAW, STEPS, Device, some_requests
 
 SHAPES = [
@@ -57,6 +59,27 @@ def test_it_is_timed_behind_the_same_steps_as_it_was_calibrated() -> None:
     SpeedWatch.of(Asked(), calibrated(), 0).look()
     assert len(asked) == REPEATS * len(SHAPES)
     assert all(lead_in == contexts or (not contexts and lead_in) for contexts, lead_in in asked)
+
+
+def test_it_is_timed_in_the_replay_too_and_tells_how_fast_the_device_was_on_the_whole() -> None:
+    """A device that slows down by a tenth in the middle of it."""
+
+    class Slowing(Device):
+        def measure(self, decode_contexts, chunks, seed, lead_in=()):
+            timing = super().measure(decode_contexts, chunks, seed, lead_in=lead_in)
+            return replace(timing, seconds=timing.seconds * (1.1 if self.steps > 800 else 1.0))
+
+    device, requests = Slowing(), some_requests(150)
+    watch = SpeedWatch.of(device, calibrated(), 0)
+    watch.look()
+    served = replay(device, requests, KNOBS, LAW, on_step=lambda tokens, seconds: watch.stepped())
+    watch.look()
+    speed = watch.speed()
+    assert speed is not None
+    assert speed.repeats == 2 * REPEATS + len(served.seconds) // EVERY_STEPS
+    really = served.seconds.sum() / STEPS.priced_s(served).sum() - 1.0
+    assert 0.02 < really < 0.08
+    assert speed.low <= really <= speed.high
 
 
 def test_a_calibration_without_repeats_tells_nothing() -> None:
