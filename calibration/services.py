@@ -31,7 +31,7 @@ from calibration.models import Calibration, Device, Sample
 from calibration.patience import patiently
 from calibration.pipeline import device_kind
 from calibration.sources.vllm_contexts import LogSamples
-from calibration.starting import distinct_name, start_once
+from calibration.starting import save_named, start_once
 from calibration.steptime import StepSample, StepShape, StepTimeModel
 from calibration.transfer import TransferTable
 
@@ -188,14 +188,8 @@ def create_calibration(
 ) -> Calibration:
     """The row alone, for whoever measures without a queue."""
     row = _measured(project, owner, request, rerun_of)
-    _name(row, request)
-    row.save(force_insert=True)
+    save_named(row, default_named=request.default_named)
     return row
-
-
-def _name(row: Calibration, request: CalibrationRequest | ImportRequest) -> None:
-    if request.default_named:
-        row.name = distinct_name(Calibration.objects.visible_to(row.owner), row.name)
 
 
 def _measured(
@@ -260,8 +254,7 @@ def create_import(project: Project, owner: Any, request: ImportRequest) -> Calib
     """The row and its samples, for whoever fits without a queue."""
     calibration = _imported(project, owner, request)
     with transaction.atomic():
-        _name(calibration, request)
-        calibration.save(force_insert=True)
+        save_named(calibration, default_named=request.default_named)
         store_samples(calibration, request.samples)
     return calibration
 

@@ -35,9 +35,7 @@ def start_once(
     One that was asked to stop is on its way out: it answers nothing.
     """
     with transaction.atomic():
-        # One start of a project at a time is looked up and written: of two that come at once the second finds the
-        # first. SQLite's transactions are one at a time anyhow.
-        Project.objects.select_for_update().get(pk=row.project_id)
+        one_at_a_time(row.project_id)
         names = {each.name for each in row._meta.concrete_fields}
         asked = [name for name in same if not (default_named and name == "name")]
         active = type(row)._default_manager.filter(
@@ -48,13 +46,26 @@ def start_once(
                 other
             ):
                 return other
-        if default_named:
-            everybodys: Any = type(row)._default_manager
-            row.name = distinct_name(everybodys.visible_to(row.owner), row.name)
-        row.save(force_insert=True)
+        save_named(row, default_named=default_named)
         saved(row)
         jobs.send_after_commit(row, task)
     return row
+
+
+def one_at_a_time(project: int) -> None:
+    """What a transaction of this project has looked up stays so until it has written: of two that come at once the
+    second finds what the first has made. SQLite's transactions are one at a time anyhow."""
+    Project.objects.select_for_update().get(pk=project)
+
+
+def save_named(row: Any, *, default_named: bool) -> None:
+    """Writes a new row that has a project and an owner. `default_named`: nobody chose its name; it gets one that
+    nothing of its kind has that its owner sees, also where two are written at once."""
+    with transaction.atomic():
+        if default_named:
+            one_at_a_time(row.project_id)
+            row.name = distinct_name(type(row)._default_manager.visible_to(row.owner), row.name)
+        row.save(force_insert=True)
 
 
 def distinct_name(rows: QuerySet[Any], name: str) -> str:

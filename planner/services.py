@@ -9,7 +9,7 @@ from typing import Any
 
 from accounts.models import Project
 from calibration.models import Calibration
-from calibration.starting import distinct_name, start_once
+from calibration.starting import save_named, start_once
 from planner.models import Plan, TrafficSet
 from planner.search import Conditions, Objective, SearchSpace, parse_objectives
 from planner.search.periods import Asked
@@ -43,9 +43,7 @@ def objectives_of(plan: Plan) -> tuple[Objective, ...]:
 def create_plan(project: Project, owner: Any, request: PlanRequest, rerun_of: Plan | None = None) -> Plan:
     """The row alone, for whoever runs it without a queue."""
     plan = _row(project, owner, request, rerun_of)
-    if request.default_named:
-        plan.name = distinct_name(Plan.objects.visible_to(owner), plan.name)
-    plan.save(force_insert=True)
+    save_named(plan, default_named=request.default_named)
     return plan
 
 

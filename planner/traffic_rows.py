@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from accounts.models import Project
-from calibration.starting import distinct_name
+from calibration.starting import save_named
 from planner.models import TrafficArrays, TrafficSet
 from planner.traffic import Traffic, from_npz_bytes, statistics, to_npz_bytes
 from planner.traffic.shaping import Parent, remake
@@ -48,12 +48,10 @@ def store_traffic(
     """
     try:
         with transaction.atomic():
-            if default_named:
-                name = distinct_name(TrafficSet.objects.visible_to(owner), name)
             row = TrafficSet(
                 pk=pk or uuid.uuid4(), project=project, owner=owner, name=name[:120], **packed.columns
             )
-            row.save(force_insert=True)
+            save_named(row, default_named=default_named)
             TrafficArrays.objects.create(traffic=row, npz=packed.npz)
     except IntegrityError:
         there = TrafficSet.objects.filter(pk=pk).first() if pk else None
