@@ -13,6 +13,7 @@ from planner.search import (
     GOODPUT,
     Engine,
     Objective,
+    ObjectiveError,
     default_space_of,
     parse_objectives,
 )
@@ -23,7 +24,8 @@ SPACE = ("budgets_tokens", "chunk_caps_tokens", "max_num_seqs")
 
 
 def initial_of(plan: Plan, objectives: Sequence[str] = ()) -> dict[str, Any]:
-    """What the fields hold at first. `objectives`: instead of the plan's own."""
+    """What the fields hold at first. `objectives`: instead of the plan's own; where they are none, they stand as they
+    were said, for the form to refuse."""
     asked = question_of(plan)
     del asked["name"], asked["objectives"]
     if "link_gb_per_s" in asked:
@@ -33,7 +35,14 @@ def initial_of(plan: Plan, objectives: Sequence[str] = ()) -> dict[str, Any]:
             del asked[name]
     asked = {name: value for name, value in asked.items() if value != DEFAULTS.get(name)}
     texts = {name: ", ".join(map(str, value)) for name, value in asked.items() if isinstance(value, list)}
-    return {**asked, **texts, **fields_of(parse_objectives(list(objectives or plan.objectives)))}
+    return {**asked, **texts, **_objectives(list(objectives or plan.objectives))}
+
+
+def _objectives(said: list[str]) -> dict[str, Any]:
+    try:
+        return fields_of(parse_objectives(said))
+    except ObjectiveError:
+        return {"objectives": "\n".join(said)}
 
 
 def _default_space(plan: Plan, asked: dict[str, Any]) -> dict[str, list[int]]:

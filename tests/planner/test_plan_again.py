@@ -120,3 +120,13 @@ def test_a_limit_is_widened_to_three_digits_that_hold(spec, value, wide) -> None
 def test_limits_of_goodput_widen_together() -> None:
     wide = relaxed(Objective.goodput(95.0, {"ttft": 1.0, "tpot": 0.05}), 1.5)
     assert wide.limits == (("ttft", 1.5), ("tpot", 0.075))
+
+
+@pytest.mark.parametrize("said", ["foo", "ttft:p95:nan", "", "\0", "x" * 5000])
+def test_an_objective_in_the_address_that_is_none_stands_in_the_form_as_it_was_said(
+    said, make_plan, answers, owner_client
+):
+    plan = make_plan(answers["feasible"])
+    page = owner_client.get(reverse("planner:plan_new"), {"plan": plan.pk, "objective": [said, "itl:p99:1"]})
+    assert page.status_code == 200
+    assert page.context["form"].initial["objectives"] == f"{said}\nitl:p99:1"
