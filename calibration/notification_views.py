@@ -30,7 +30,7 @@ def channel_list(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         limits.spend(limits.TOKEN_ISSUE, str(request.user.pk))
         if form.is_valid():
-            made = form.save(once.row_id(request, "channel"))
+            made = form.save(once.say_if_again(request, Channel.objects.all(), "channel"))
             context["made"] = made
             if made.kind == Channel.WEBHOOK:
                 context["secret"] = notifications.secret_of(made)

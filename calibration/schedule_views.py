@@ -48,7 +48,7 @@ def new(request: HttpRequest) -> HttpResponse:
     project = asked.calibration.project
     if not may_write(request.user, project):
         raise PermissionDenied("You may look at this project, but not start anything in it.")
-    pk = once.row_id(request, "schedule")
+    pk = once.say_if_again(request, Schedule.objects.all(), "schedule")
     return redirect("calibration:schedule", schedules.create(project, request.user, asked, pk).pk)
 
 

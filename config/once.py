@@ -11,10 +11,23 @@ import hashlib
 import uuid
 from typing import Any
 
+from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 TOKEN = "csrfmiddlewaretoken"  # noqa: S105  # the name of a field
 _SPACE = uuid.UUID("5d0a1c5e-6f0e-4b8f-9a53-0f6d6a3a6a10")
+
+
+AGAIN = "This form was sent before: this is what it made then. Open the form anew to make another."
+
+
+def say_if_again(request: HttpRequest, rows: QuerySet[Any], kind: str) -> uuid.UUID:
+    """`row_id`; whoever sends the form again learns that nothing new was made. `rows`: those of the kind."""
+    pk = row_id(request, kind)
+    if rows.filter(pk=pk).exists():
+        messages.info(request, AGAIN)
+    return pk
 
 
 def row_id(request: HttpRequest, kind: str) -> uuid.UUID:

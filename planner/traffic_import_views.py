@@ -55,19 +55,21 @@ def upload(request: HttpRequest) -> HttpResponse:
     valid = form.is_valid()
     file = form.files.get("file") if "file" in form.cleaned_data or form.refusal else None
     if file is not None and "look" in request.POST and _mappable(form):
+        once.say_if_again(request, HeldUpload.objects.all(), "upload")
         return redirect("planner:traffic_upload", _held(request, project, file).pk)
     if not valid or file is None:
         return _refused(request, project, form, file)
     name, keep = form.cleaned_data["name"], bool(form.cleaned_data["keep_file"])
     default_named = form.cleaned_data["default_named"]
     if form.deferred:
-        if (job := TrafficImport.objects.filter(pk=once.row_id(request, "import")).first()) is not None:
-            return redirect("planner:import_detail", job.pk)
+        pk = once.say_if_again(request, TrafficImport.objects.all(), "import")
+        if TrafficImport.objects.filter(pk=pk).exists():
+            return redirect("planner:import_detail", pk)
         held = _held(request, project, file)
         return redirect(_started(request, held, name, form.chosen(), keep, default_named))
     row = services.create_traffic(
         project, request.user, name, form.traffic(), default_named=default_named,
-        pk=once.row_id(request, "traffic"),
+        pk=once.say_if_again(request, TrafficSet.objects.all(), "traffic"),
     )  # fmt: skip
     if keep and not row.originals.exists():
         uploads.keep(_held(request, project, file), row)
@@ -105,7 +107,7 @@ def _started(
     default_named: bool,
 ) -> str:
     limits.spend(limits.JOB_START, str(request.user.pk))
-    pk = once.row_id(request, "import")
+    pk = once.say_if_again(request, TrafficImport.objects.all(), "import")
     job = import_work.start_import(
         held, request.user, name, options, keep=keep, default_named=default_named, pk=pk
     )
@@ -167,7 +169,8 @@ def _page(row: HeldUpload, form: MappingForm, preview: Preview) -> dict[str, Any
 @require_http_methods(["GET", "POST"])
 def held(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     """The mapping page of a file that was put aside; its POST imports the file."""
-    made = once.row_id(request, "traffic") if request.method == "POST" else None
+    post = request.method == "POST"
+    made = once.say_if_again(request, TrafficSet.objects.all(), "traffic") if post else None
     if made is not None and TrafficSet.objects.filter(pk=made).exists():  # and the file is gone
         return redirect("planner:traffic_detail", made)
     row = _own(request, pk)

@@ -28,7 +28,7 @@ def made_or_started(
     """Of a valid form: on to the traffic, or to the job that makes it."""
     name, default_named = form.cleaned_data["name"], form.cleaned_data["default_named"]
     if not form.deferred:
-        pk = once.row_id(request, "traffic")
+        pk = once.say_if_again(request, TrafficSet.objects.all(), "traffic")
         row = services.create_traffic(
             project, request.user, name, form.traffic(), default_named=default_named, pk=pk
         )

@@ -72,7 +72,8 @@ def synthesise(request: HttpRequest) -> HttpResponse:
         return made_or_started(request, TrafficJob.SYNTHESISE, project, form)
     row = services.create_traffic(
         project, request.user, form.cleaned_data["name"], form.traffic(),
-        default_named=form.cleaned_data["default_named"], pk=once.row_id(request, "traffic"),
+        default_named=form.cleaned_data["default_named"],
+        pk=once.say_if_again(request, TrafficSet.objects.all(), "traffic"),
     )  # fmt: skip
     if request.POST.get("then") == "plan":
         messages.success(request, f"{row.name} was made: {row.statistics['requests']:,} requests.")

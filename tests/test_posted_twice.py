@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from calibration.jobs import Job
 from calibration.models import Calibration, Channel, Device, DriftCheck, Schedule
+from config import once
 from planner.models import HeldUpload, Plan, TrafficImport, TrafficSet, Verification
 from tests.ops.services import PATIENCE_S
 
@@ -194,17 +195,33 @@ def sized(request, settings) -> None:
         settings.IMMEDIATE_IMPORT_BYTES = 50
 
 
+@pytest.fixture
+def said(monkeypatch) -> Callable[[], list[str]]:
+    """What pages were told to say since this was last asked."""
+    found: list[str] = []
+    monkeypatch.setattr(once.messages, "info", lambda request, text: found.append(text))
+
+    def take() -> list[str]:
+        taken, found[:] = found[:], []
+        return taken
+
+    return take
+
+
 @pytest.mark.django_db
 @pytest.mark.usefixtures("sized", "no_broker")
 @pytest.mark.parametrize("kind", AT_ONCE)
-def test_a_form_sent_twice_makes_one_thing(kind, plan, owner_client, member_client):
+def test_a_form_sent_twice_makes_one_thing(kind, plan, owner_client, member_client, said):
     rows = AT_ONCE[kind][0].objects.exclude(pk=plan.traffic_id)
     first = sent_once_more(owner_client, plan, kind)
+    assert said() == []
     assert sent_once_more(owner_client, plan, kind) == first
     assert rows.count() == 1
+    assert said() == [once.AGAIN], "whoever meant another learns that there is none"
     assert HeldUpload.objects.count() <= 1
     sent_once_more(owner_client, plan, kind, token="u")
     assert rows.count() == 2, "another page, another thing"
+    assert said() == []
     sent_once_more(member_client, plan, kind)
     assert rows.count() == 3, "another's"
     sent_once_more(owner_client, plan, kind, name="b")
@@ -240,6 +257,26 @@ def test_a_mapped_file_is_imported_once(plan, owner_client):
     first, second = (owner_client.post(held, fields) for _ in range(2))
     assert (first.status_code, second.status_code) == (302, 302)
     assert first.headers["Location"] == second.headers["Location"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_names_that_nobody_chose_are_numbered_also_at_once(plan, owner):
+    """Four pages, as four workers of the web server answer them. Only Postgres lets two look before one writes."""
+    gate = Barrier(4)
+
+    def post(number: int) -> None:
+        client = Client()
+        client.force_login(owner)
+        gate.wait(timeout=PATIENCE_S)
+        try:
+            sent_once_more(client, plan, "synthesise", token=f"t{number}", name="")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(post, range(4)))
+    names = TrafficSet.objects.filter(name__startswith="Demo (synthetic)").values_list("name", flat=True)
+    assert sorted(names) == [f"Demo (synthetic){n}" for n in ("", " (2)", " (3)", " (4)")]
 
 
 @pytest.mark.django_db
