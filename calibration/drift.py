@@ -51,7 +51,7 @@ def drift_check(
     choose_sentinels(samples)  # what cannot be compared starts no engine
     with contextlib.ExitStack() as stack:
         names = dict.fromkeys(rank_device(device, rank) for rank in range(tensor_parallel))
-        on_stage(f"Waiting for {device}")
+        on_stage(f"Waiting for {device}, which measures one thing at a time")
         locks = [stack.enter_context(held(name, should_stop)) for name in names]
         on_stage("Starting the engine")
         client = EngineClient(

@@ -138,7 +138,7 @@ def calibrate(
     Raises Stopped, BadEnvelope, DoesNotFit, EngineError.
     """
     check_envelope(architecture, envelope)
-    on_progress(0, 1, f"Waiting for {device}", None)
+    on_progress(0, 1, f"Waiting for {device}, which measures one thing at a time", None)
     with contextlib.ExitStack() as stack:
         names = dict.fromkeys(rank_device(device, rank) for rank in range(tensor_parallel))
         descriptors = [stack.enter_context(held(name, should_stop)) for name in names]

@@ -29,7 +29,7 @@ class Line:
 
 def lines_of(row: Verification) -> list[Line]:
     """Those that were both predicted and measured: a run that broke off may lack some. Of long prompts beside short
-    answers the tails of the first case, by how the prompts were served."""
+    answers the tails of the first case and what missed its bar, by how the prompts were served."""
     result = row.result or {}
     named = [(line["label"], line) for line in result.get("lines", [])] + _tails(result.get("served") or [])
     return [
@@ -49,7 +49,8 @@ def _tails(served: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, 
         (f"{line['label']}, {each['way']}", line)
         for each in first
         for line in each["lines"]
-        if (line["metric"], line["percentile"]) in (("itl", 95.0), ("itl", 99.0))
+        if line.get("holds") is False
+        or (line["metric"], line["percentile"]) in (("itl", 95.0), ("itl", 99.0))
     ]
 
 

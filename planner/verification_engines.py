@@ -51,7 +51,7 @@ def engines(calibration: Calibration, run: JobRun, wish: EngineWish) -> Iterator
     environment = calibration.environment or {}
     kv_tokens = wish.kv_tokens or int(calibration.kv_tokens or 0)
     _refuse_too_many(calibration, wish, envelope, kv_tokens)
-    run.progress(0, 1, f"Waiting for {calibration.device}")
+    run.progress(0, 1, f"Waiting for {calibration.device}, which measures one thing at a time")
     ranks = calibration.tensor_parallel
     try:
         with contextlib.ExitStack() as stack:

@@ -15,6 +15,8 @@ SPELLINGS = {
     "cpu": "CPU",
     "gpu": "GPU",
     "kv": "KV",
+    "cv": "CV",
+    "tpot": "TPOT",
     "dtype": "number format",
     "numpy": "NumPy",
 }
@@ -45,7 +47,7 @@ def _number(value: Any) -> float | None:
 
 def significant(number: float, digits: int = 3) -> str:
     """``digits`` significant digits without exponent, thousands separated: 1,230  12.3  0.0123."""
-    if number == 0:
+    if abs(number) < 0.5e-9:  # of which nine decimals would show only noughts
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
     return f"{number:,.{min(decimals, 9)}f}"

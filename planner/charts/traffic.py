@@ -105,7 +105,7 @@ def _gaps(traffic: Traffic, title: str) -> dict[str, Any]:
         [f"p{p:g}" if p < 100 else "largest", f"{own:,.4g}", f"{-mean_s * np.log1p(-p / 100):,.4g}" if p < 100 else "–"]
         for p, own in zip(SHARES, np.percentile(gaps_s, SHARES).tolist(), strict=True)
     ]  # fmt: skip
-    cv = interarrival_cv(traffic.arrival_s)
+    cv = round(interarrival_cv(traffic.arrival_s) or 0.0, 9)
     note = (
         f"{len(gaps_s):,} gaps, mean {mean_s:,.3g} s, CV {cv:,.3g} (Poisson: 1); "
         f"{together / len(gaps_s) * 100:.1f} % are 0: requests on one stamp."

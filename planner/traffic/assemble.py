@@ -116,9 +116,9 @@ def _reading(columns: Columns, layout: Layout, options: ImportOptions, text: Tex
     found = []
     if text.encoding == "windows-1252":
         message = "The text is not UTF-8 and was read as Windows-1252; only names can be affected."
-        found.append(Finding("encoding", message, 1))
+        found.append(Finding("encoding", message))
     if text.encoding == "utf-16":
-        found.append(Finding("encoding", "The file is in UTF-16 and was read so.", 1))
+        found.append(Finding("encoding", "The file is in UTF-16 and was read so."))
     if text.array:
         message = "The file is one JSON array; what is said of lines is about its elements, counted from 1."
         found.append(Finding("json_array", message, columns.rows))
@@ -132,13 +132,13 @@ def _reading(columns: Columns, layout: Layout, options: ImportOptions, text: Tex
         found.append(Finding("multi_line_fields", message, multi_line.count, tuple(multi_line.first)))
     if layout.mapped:
         chosen = ", ".join(f"{role} = {options.columns[role] or 'none'}" for role in options.columns)
-        found.append(Finding("mapped", f"Columns were chosen by hand: {chosen}.", len(options.columns)))
+        found.append(Finding("mapped", f"Columns were chosen by hand: {chosen}."))
     if layout.format == "lengths" and layout.unread:
         message = f"No column was taken for time; not used: {', '.join(layout.unread[:12])}."
-        found.append(Finding("no_time_column", message, len(layout.unread)))
+        found.append(Finding("no_time_column", message))
     if layout.format not in UNTIMED and options.rate_per_s is not None:
         message = f"The rate given was not used: the column {layout.time} has the times."
-        found.append(Finding("rate_not_used", message, 1))
+        found.append(Finding("rate_not_used", message))
     return found
 
 

@@ -200,8 +200,10 @@ def classes(names: tuple[str, ...], codes: NDArray[np.int16], column: str) -> Fi
         return None
     counts = np.bincount(codes, minlength=len(names)).tolist()
     shown = ", ".join(f"{name} ({count:,})" for name, count in list(zip(names, counts, strict=True))[:10])
-    message = f"{len(names):,} values of {column} are mixed here: {shown}. One deployment serves one model."
-    return Finding("several_models", message, len(names))
+    mixed = f"{len(names):,} values of {column} are mixed here: {shown}."
+    if "model" in column.casefold():
+        return Finding("several_models", f"{mixed} One deployment serves one model.")
+    return Finding("several_classes", f"{mixed} Objectives can be set for each.")
 
 
 def _rows(count: int, verb: str, verb_of_many: str) -> str:

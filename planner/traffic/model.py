@@ -29,7 +29,8 @@ MAX_DURATION_S = 10 * 366 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about the file that its user should know. `lines` are the first few, `count` is all."""
+    """Something about the file that its user should know. `lines` are the first few, `count` is all:
+    the rows it is true of, 0 where it is about the file as a whole."""
 
     code: str
     message: str

@@ -156,6 +156,7 @@ def _serve(
     assert document.envelope is not None  # noqa: S101 - main looked
     began = time.monotonic()
     found: list[Replayed] = []
+    _say(f"waiting for {document.device}, which measures one thing at a time\n")
     with (
         device_lock(document.device, wait_s=LOCK_WAIT_S) as descriptor,
         EngineClient(

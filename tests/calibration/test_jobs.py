@@ -113,7 +113,7 @@ def test_a_stage_that_begins_is_told_however_soon_after_another(job):
     told = []
 
     def work(row, run):
-        for words in ("Waiting for cpu", "Starting the engine"):
+        for words in ("Waiting for cpu, which measures one thing at a time", "Starting the engine"):
             run.progress(0, 1, words)
             told.append(Calibration.objects.get(pk=row.pk).message)
         for done in range(1, 100):
@@ -121,7 +121,10 @@ def test_a_stage_that_begins_is_told_however_soon_after_another(job):
         told.append(Calibration.objects.get(pk=row.pk).done)
 
     jobs.run(Calibration, str(job.pk), work)
-    assert told[:2] == ["Waiting for cpu", "Starting the engine"] and told[2] < 99
+    assert (
+        told[:2] == ["Waiting for cpu, which measures one thing at a time", "Starting the engine"]
+        and told[2] < 99
+    )
 
 
 def test_a_worker_that_comes_back_does_not_overwrite_interrupted(job):

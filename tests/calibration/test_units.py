@@ -55,6 +55,7 @@ def test_units_of_keys_are_told() -> None:
     assert units.readable("rate_per_s") == "Rate [1/s]"
     assert units.readable("max_step_tokens") == "Max step [tokens]"
     assert units.readable("sha256") == "SHA-256"
+    assert units.readable("interarrival_cv") == "Interarrival CV"
     assert units.readable("observed engine_usage cpu_s") == "Observed engine usage CPU [s]"
     assert units.readable("<b>") == "<b>"
     assert units.readable("max_batch") == "Max batch [sequences]"
@@ -64,6 +65,8 @@ def test_columns_with_units_in_their_headers() -> None:
     assert units.bare_ms(0.0876) == "87.6"
     assert units.bare_ms(None) == "–"
     assert units.decimal(13.149) == "13.1"
+    assert units.decimal(2.2e-16) == units.decimal(-1e-12) == "0"
+    assert units.decimal(6e-9) == "0.000000006"
     assert units.decimal(None) == "–"
 
 

@@ -63,7 +63,8 @@ class Command(BaseCommand):
                 shown = UNDEFINED.get(name, "undefined") if value in (None, []) else _words(value)
                 self.stdout.write(f"{readable(name):26} {shown}")
         for warning in figures["warnings"]:
-            self.stdout.write(f"warning ({warning['code']}, {warning['count']}): {warning['message']}")
+            rows = f", {warning['count']:,} row{'s' * (warning['count'] != 1)}" if warning["count"] else ""
+            self.stdout.write(f"warning ({warning['code']}{rows}): {warning['message']}")
 
 
 def _words(value: Any) -> str:

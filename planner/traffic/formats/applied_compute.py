@@ -60,7 +60,7 @@ def read_applied_compute(
         "seed": options.seed, "turn_first_token_s": options.turn_first_token_s,
         "turn_token_s": options.turn_token_s,
     }  # fmt: skip
-    return Special(kind, (Finding("sessions", message, len(starts)), *assumed), recipe)
+    return Special(kind, (Finding("sessions", message), *assumed), recipe)
 
 
 def _session(fields: Fields, place: int) -> list[Turn]:

@@ -222,7 +222,7 @@ def test_the_real_engine_end_to_end(tmp_path, monkeypatch):
     assert result.environment["parameters"] == tiny.parameters
     assert result.environment["kv_tokens"] == 1_024
     assert 0 < result.environment["cpu_s"] < 150
-    assert progress[0][2] == "Waiting for cpu"
+    assert progress[0][2] == "Waiting for cpu, which measures one thing at a time"
     assert result.facts.engine.name == "ridgeline"
     assert result.facts.engine.version.startswith("torch ")
     json.dumps([result.environment, result.to_dict()], allow_nan=False)

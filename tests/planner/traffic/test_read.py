@@ -93,6 +93,13 @@ def test_burstgpt_keeps_its_models_as_classes() -> None:
     assert codes(traffic) == ["several_models"]
 
 
+def test_classes_that_are_no_models_are_not_called_models() -> None:
+    traffic = read("time_s,prompt_tokens,output_tokens,class\n0,5,3,chat\n1,9,2,batch\n")
+    [found] = [finding for finding in traffic.warnings if finding.code.startswith("several")]
+    assert found.code == "several_classes" and "model" not in found.message
+    assert found.count == 0, "the page would call the two classes 2 rows"
+
+
 @pytest.mark.parametrize(
     ("header", "first", "second", "gap_s"),
     [
