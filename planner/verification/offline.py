@@ -32,7 +32,7 @@ from planner.traffic import PRESETS, synthesise
 from planner.verification.loop import Replayed, replay
 from planner.verification.pool_steps import PoolSteps
 from planner.verification.rate import at_rate, held_per_s
-from planner.verification.report import Report, compare
+from planner.verification.report import Report, compare, told_speed
 from planner.verification.speed import Speed, SpeedWatch
 
 HOLDS, MISSED, BAD_INPUT = 0, 1, 2
@@ -174,6 +174,7 @@ def _serve(
             if found and time.monotonic() - began + busy_s > options.at_most_s:
                 _say(f"no time for replay {number + 1}\n")
                 break
+            _say(f"replay {number + 1} of {options.replays}, and how fast the device is meanwhile\n")
             watch.look()
             found.append(
                 replay(
@@ -204,10 +205,7 @@ def _tell(report: Report) -> None:
             f"{row.kind:8} {row.sizes:20} {row.steps:6} steps {row.busy_share:6.1%} of the time {row.error:+6.1%}\n"
         )
     if report.speed:
-        change, low, high = (
-            f"{value:+.1%}" for value in (report.speed.change, report.speed.low, report.speed.high)
-        )
-        _say(f"meanwhile steps of the calibration took {change} ({low} to {high}) against when it was made\n")
+        _say(f"{told_speed(report.speed)}\n")
     _say(f"busy time {report.busy_bias:+.1%} (bar {report.busy_bar:.0%})\n{report.sentence}\n")
 
 

@@ -203,7 +203,7 @@ def _worded(report: Report) -> Report:
             f"{worst.label} (predicted {seconds_text(worst.predicted_s)}, measured {seconds_text(worst.measured_s)})."
         )
     if report.speed and _explains(report):
-        sentence += f" {_told_speed(report.speed)}"
+        sentence += f" {told_speed(report.speed)}"
     return replace(report, sentence=sentence, advice=tuple(_advice(report)))
 
 
@@ -215,10 +215,14 @@ def _explains(report: Report) -> bool:
     )
 
 
-def _told_speed(speed: Speed) -> str:
+def told_speed(speed: Speed) -> str:
     """In a sentence."""
-    change, low, high = (percent_text(value, signed=True) for value in (speed.change, speed.low, speed.high))
-    return f"Meanwhile steps of the calibration took {change} ({low} to {high}) against when it was made."
+    low, high = (percent_text(value, signed=True) for value in (speed.low, speed.high))
+    way = "longer" if speed.change > 0.0 else "less time"
+    return (
+        f"Meanwhile steps of the calibration took {percent_text(abs(speed.change))} {way} than when it was made "
+        f"({low} to {high})."
+    )
 
 
 def _advice_on_speed(report: Report) -> list[str]:
@@ -227,7 +231,7 @@ def _advice_on_speed(report: Report) -> list[str]:
     if speed is None or report.holds:
         return []
     if not _explains(report):
-        return [f"{_told_speed(speed)} So it is not the device's speed that is off."]
+        return [f"{told_speed(speed)} So it is not the device's speed that is off."]
     worst = max(missed, key=lambda line: abs(line.error), default=None)
     if worst is None or worst.at_speed_s is None:
         return []

@@ -103,7 +103,10 @@ def test_a_slow_device_is_told_apart_from_a_wrong_plan() -> None:
     """At the speed that it had, everything is as predicted; missed it is all the same."""
     report = report_of(1.3, Speed(0.3, 0.28, 0.32, 6, 12))
     assert not report.holds
-    assert "Meanwhile steps of the calibration took +30 % (+28 % to +32 %)" in report.sentence
+    assert (
+        "Meanwhile steps of the calibration took 30 % longer than when it was made (+28 % to +32 %)."
+        in report.sentence
+    )
     assert any("At the speed that the device had" in line for line in report.advice)
     for line in report.lines:
         assert line.at_speed_s == pytest.approx(line.measured_s, rel=1e-6)
