@@ -40,7 +40,7 @@ def test_only_an_idle_child_that_was_killed_ends_the_worker(exitcode, at_work, s
 def test_a_real_worker_ends_for_its_supervisor_to_start_it_again(tmp_path) -> None:
     with running(tmp_path) as installation:
         process = installation.start("default")
-        wait_for(lambda: len(installation.children("default")) == 2, lambda: installation.log("default"))
+        wait_for(lambda: len(installation.children("default")) > 1, lambda: installation.log("default"))
         os.kill(installation.children("default")[0], signal.SIGKILL)
         wait_for(lambda: process.poll() is not None, lambda: installation.log("default"))
         assert process.poll() == 1
