@@ -42,3 +42,24 @@ def test_a_strange_file_is_mapped_and_imported(width, scheme, project, visit, tm
     expect(page.locator("h1")).to_have_text("strange.csv")
     assert TrafficSet.objects.get().statistics["duration_s"] == 39 * 60
     assert not HeldUpload.objects.exists()
+
+
+LATE_CHOICE = """document.addEventListener("htmx:beforeOnLoad", () => {
+  const prompt = document.querySelector("#id_column_prompt");
+  prompt.value = "sent";
+  prompt.dispatchEvent(new Event("change", {bubbles: true}));
+}, {once: true})"""
+
+
+def test_an_answer_to_what_was_chosen_before_does_not_undo_a_choice(project, visit, tmp_path) -> None:
+    file = tmp_path / "strange.csv"
+    file.write_text(STRANGE)
+    page = visit(reverse("planner:traffic_new"))
+    page.locator("#id_file").set_input_files(file)
+    page.get_by_role("button", name="Read the trace").click()
+    expect(page.locator("h1")).to_have_text("How to read strange.csv")
+    page.locator("#id_column_output").select_option("got")
+    page.evaluate(LATE_CHOICE)
+    page.locator("#id_column_time").select_option("when")
+    expect(page.locator("#consequences")).to_contain_text("40 requests over 39\u00a0s")
+    expect(page.locator("#id_column_prompt")).to_have_value("sent")
