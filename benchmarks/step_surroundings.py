@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from calibration.document import CalibrationDocument, read_document
 from calibration.engine.client import EngineClient
 from calibration.experiment import Region, warm_up
-from calibration.experiment.running import lead_in_of
+from calibration.experiment.running import lead_in_of, run_step
 from calibration.steptime import StepShape, StepTimeModel, step_seconds
 from planner.simulation import reference
 from planner.simulation.reference_requests import Row
@@ -62,8 +62,7 @@ def steps_of(document: CalibrationDocument, path: str, requests: int) -> list[St
 
 
 def one(engine: EngineClient, shape: StepShape, seed: int, lead_in: Sequence[int] = ()) -> float:
-    chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-    return engine.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in).seconds
+    return run_step(engine, shape, seed, lead_in).seconds
 
 
 def replayed(engine: EngineClient, window: Sequence[StepShape], seed: int) -> Floats:

@@ -24,7 +24,7 @@ import numpy as np
 
 from calibration.architecture import PRESETS
 from calibration.engine.interface import ChunkTuple, StepTiming
-from calibration.experiment import DEMO_ENVELOPE, Region, held_out, points
+from calibration.experiment import DEMO_ENVELOPE, Region, held_out, points, run_step
 from calibration.experiment.drift import measure_drift
 from calibration.pipeline import calibrate_with
 from calibration.steptime import Chunk, StepSample, StepShape, features_of, fit
@@ -170,8 +170,7 @@ def score(make: Callable[[int], Law], seed: int, steps: int = 200) -> Scored:
 
 
 def one(device: NoisyDevice, shape: StepShape) -> float:
-    chunks = [(c.query_tokens, c.cached_tokens, c.samples) for c in shape.chunks]
-    return device.measure(shape.decode_contexts, chunks, 0).seconds
+    return run_step(device, shape, 0).seconds
 
 
 def median_of(device: NoisyDevice, shape: StepShape) -> float:

@@ -12,7 +12,7 @@ from calibration.architecture import Architecture
 from calibration.engine.client import EngineClient, rank_device
 from calibration.experiment import Envelope, Region, environment_record
 from calibration.experiment.clocks import device_settings
-from calibration.experiment.drift import DriftReport, choose_sentinels, measure_drift
+from calibration.experiment.drift import DriftReport, change_reason, choose_sentinels, measure_drift
 from calibration.pipeline import device_kind, held
 from calibration.steptime import StepSample
 
@@ -77,7 +77,7 @@ def drift_check(
 def in_words(report: DriftReport) -> DriftReport:
     """The same, with what changed of the environment told as people say it: digests by their beginning."""
     words = {
-        f"{change.field} was {change.then!r} and is {change.now!r}": (
+        change_reason(change): (
             f"{CALLED.get(change.field, change.field.replace('_', ' '))} changed: {_short(change.then)} then, "
             f"{_short(change.now)} now"
         )

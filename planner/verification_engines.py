@@ -19,7 +19,7 @@ from calibration.drift import asked_dtype
 from calibration.engine.client import EngineClient, EngineError, rank_device
 from calibration.engine.device_lock import DeviceBusy, device_lock
 from calibration.engine.memory import cpu_memory_bytes
-from calibration.experiment import DoesNotFit, Envelope, Region, check_fits, warm_up
+from calibration.experiment import DoesNotFit, Envelope, Region, check_fits, run_step, warm_up
 from calibration.jobs import JobBroken, JobCancelled, JobRefused, JobRun
 from calibration.models import Calibration
 from calibration.patience import patiently
@@ -120,8 +120,7 @@ def _unlinked_file() -> int:
 
 def _warm(engine: EngineClient, region: Region, seed: int) -> None:
     for shape in warm_up(region):
-        chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-        engine.measure(shape.decode_contexts, chunks, seed)
+        run_step(engine, shape, seed)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,15 @@ from calibration.experiment.points import (
     warm_up,
     with_points,
 )
-from calibration.experiment.running import RULES, ExperimentResult, Rules, Stopped, describe, run_experiment
+from calibration.experiment.running import (
+    RULES,
+    ExperimentResult,
+    Rules,
+    Stopped,
+    describe,
+    run_experiment,
+    run_step,
+)
 
 __all__ = [
     "DEMO_ENVELOPE",
@@ -39,6 +47,7 @@ __all__ = [
     "neighbour",
     "points",
     "run_experiment",
+    "run_step",
     "sentinels",
     "warm_up",
     "with_points",

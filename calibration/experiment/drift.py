@@ -222,7 +222,12 @@ def judge_drift(
 
 
 def _change_reasons(changes: Sequence[Change]) -> list[str]:
-    return [f"{change.field} was {change.then!r} and is {change.now!r}" for change in changes]
+    return [change_reason(change) for change in changes]
+
+
+def change_reason(change: Change) -> str:
+    """In a sentence, by the names of the record."""
+    return f"{change.field} was {change.then!r} and is {change.now!r}"
 
 
 def _moved(

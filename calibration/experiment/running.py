@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibration.engine.interface import Runner
+from calibration.engine.interface import Runner, StepTiming
 from calibration.experiment.points import Point
 from calibration.steptime import StepSample, StepShape
 
@@ -161,6 +161,12 @@ def run_experiment(
     return ExperimentResult([item.sample() for item in done], observed)
 
 
+def run_step(runner: Runner, shape: StepShape, seed: int, lead_in: Sequence[int] = ()) -> StepTiming:
+    """`Runner.measure` of a shape. Raises what the runner raises."""
+    chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
+    return runner.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in)
+
+
 def lead_in_of(shape: StepShape) -> tuple[int, ...]:
     """Contexts of the decodes that run before the timed step."""
     return shape.decode_contexts or (shape.chunks[0].cached_tokens + shape.chunks[0].query_tokens - 1,)
@@ -236,9 +242,7 @@ class _Run:
         if self.should_stop():
             raise Stopped
         self.steps += 1
-        chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-        seed = int(self.rng.integers(1 << 62))
-        timing = self.runner.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in_of(shape))
+        timing = run_step(self.runner, shape, int(self.rng.integers(1 << 62)), lead_in_of(shape))
         return timing.seconds, timing.host_gap_s, timing.contended
 
     def _repeat(self, item: _Measured) -> None:

@@ -26,10 +26,10 @@ from calibration.engine.ranks import agreed_dtype, join, leave
 from calibration.engine.runner import EngineSpec, TorchRunner
 from calibration.experiment.envelope import Envelope
 from calibration.experiment.points import Region, warm_up
+from calibration.experiment.running import run_step
 from calibration.experiment.tcp_worker import measure_tcp
 from calibration.experiment.together import Together
 from calibration.experiment.transfer_paths import measure_paths
-from calibration.steptime import StepShape
 
 _CONNECTORS = {"nixl": "NIXL", "ucp": "UCX"}
 
@@ -45,14 +45,9 @@ def working_bytes(
         region = Region(Envelope(rows, envelope.max_context_tokens, budget), kv_tokens)
         _forget_peak(runner)
         for shape in warm_up(region):
-            _run(runner, shape)
+            run_step(runner, shape, 0)
         found[budget] = max(0, _peak(runner) - before)
     return found
-
-
-def _run(runner: TorchRunner, shape: StepShape) -> None:
-    chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-    runner.measure(shape.decode_contexts, chunks, 0)
 
 
 def _status(key: str) -> int:

@@ -21,7 +21,7 @@ from calibration.document import CalibrationDocument, DocumentError, read_docume
 from calibration.drift import asked_dtype
 from calibration.engine.client import EngineClient, EngineError
 from calibration.engine.device_lock import device_lock
-from calibration.experiment import Region, warm_up
+from calibration.experiment import Region, run_step, warm_up
 from calibration.pipeline import device_kind
 from calibration.steptime import StepTimeModel, step_seconds
 from planner.search.confidence import pick_refits
@@ -167,8 +167,7 @@ def _serve(
         ) as engine,
     ):  # fmt: skip
         for shape in warm_up(Region(document.envelope, document.kv_tokens)):
-            chunks = [(c.query_tokens, c.cached_tokens, c.samples) for c in shape.chunks]
-            engine.measure(shape.decode_contexts, chunks, options.seed)
+            run_step(engine, shape, options.seed)
         watch = SpeedWatch.of(engine, document.samples, options.seed)
         for number in range(options.replays):
             if found and time.monotonic() - began + busy_s > options.at_most_s:

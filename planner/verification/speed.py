@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from calibration.engine.interface import Runner
 from calibration.experiment.drift import choose_sentinels
-from calibration.experiment.running import lead_in_of
+from calibration.experiment.running import lead_in_of, run_step
 from calibration.steptime import StepSample
 
 Floats = NDArray[np.float64]
@@ -89,9 +89,7 @@ class SpeedWatch:
             rng = np.random.default_rng([self.seed, sum(map(len, self._now_s))])
             for index in rng.permutation(len(self.then)).tolist():
                 shape = self.then[index].shape
-                chunks = [(chunk.query_tokens, chunk.cached_tokens, chunk.samples) for chunk in shape.chunks]
-                seed = int(rng.integers(1 << 62))
-                timing = self.runner.measure(shape.decode_contexts, chunks, seed, lead_in=lead_in_of(shape))
+                timing = run_step(self.runner, shape, int(rng.integers(1 << 62)), lead_in_of(shape))
                 self._now_s[index].append(timing.seconds)
 
     def speed(self) -> Speed | None:
