@@ -19,7 +19,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
@@ -31,6 +31,7 @@ from calibration.jobs import Job, request_cancel
 from calibration.lineage import same_subject
 from calibration.models import Calibration, DriftCheck, Schedule, ScheduleRun
 from calibration.occasions import BadRule, beat_fields
+from calibration.starting import written_once
 
 TASK = "calibration.tasks.run_schedule"
 MESSAGE_EXPIRES_S = 60  # a knock that nobody heard for so long says nothing that the sweep does not
@@ -61,13 +62,9 @@ def create(project: Project, owner: Any, request: ScheduleRequest, pk: uuid.UUID
     """`pk`: of a form (config/once.py); where the schedule is there already, it is the answer."""
     if pk and (there := Schedule.objects.filter(pk=pk).first()) is not None:
         return there
-    try:
-        return _write(Schedule(pk=pk or uuid.uuid4(), project=project, owner=owner), request)
-    except IntegrityError:
-        there = Schedule.objects.filter(pk=pk).first() if pk else None
-        if there is None:
-            raise
-        return there
+    row = Schedule(pk=pk or uuid.uuid4(), project=project, owner=owner)
+    found: Schedule = written_once(Schedule.objects.all(), pk, lambda: _write(row, request))
+    return found
 
 
 def edit(schedule: Schedule, request: ScheduleRequest) -> Schedule:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from accounts.models import Project
@@ -66,6 +67,19 @@ def save_named(row: Any, *, default_named: bool) -> None:
             one_at_a_time(row.project_id)
             row.name = distinct_name(type(row)._default_manager.visible_to(row.owner), row.name)
         row.save(force_insert=True)
+
+
+def written_once(rows: QuerySet[Any], pk: uuid.UUID | None, write: Callable[[], Any]) -> Any:
+    """What `write` makes, in a transaction. `pk`: of a form (config/once.py); where one of `rows` has it already, that
+    one. Raises IntegrityError for any other reason."""
+    try:
+        with transaction.atomic():
+            return write()
+    except IntegrityError:
+        there = rows.filter(pk=pk).first() if pk else None
+        if there is None:
+            raise
+        return there
 
 
 def distinct_name(rows: QuerySet[Any], name: str) -> str:

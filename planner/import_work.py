@@ -7,11 +7,12 @@ from dataclasses import fields, replace
 from typing import IO, Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from calibration import jobs
 from calibration.jobs import JobRefused, JobRun
 from calibration.patience import patiently
+from calibration.starting import written_once
 from planner import traffic_rows, uploads
 from planner.models import HeldUpload, TrafficImport, TrafficSet
 from planner.traffic import LIMITS, ImportOptions, Limits, TrafficError, read_traffic
@@ -61,16 +62,14 @@ def start_import(
         file_name=upload.name, size_bytes=upload.size_bytes, keep_file=keep, rerun_of=rerun_of,
         options={**options, "default_named": True} if default_named else options,
     )  # fmt: skip
-    try:
-        with transaction.atomic():
-            row.save(force_insert=True)
-            jobs.send_after_commit(row, tasks.run_import)
-    except IntegrityError:
-        there = TrafficImport.objects.filter(pk=pk).first() if pk else None
-        if there is None:
-            raise
-        return there
-    return row
+
+    def write() -> TrafficImport:
+        row.save(force_insert=True)
+        jobs.send_after_commit(row, tasks.run_import)
+        return row
+
+    found: TrafficImport = written_once(TrafficImport.objects.all(), pk, write)
+    return found
 
 
 def import_now(

@@ -6,10 +6,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError, transaction
-
 from accounts.models import Project
-from calibration.starting import save_named
+from calibration.starting import save_named, written_once
 from planner.models import TrafficArrays, TrafficSet
 from planner.traffic import Traffic, from_npz_bytes, statistics, to_npz_bytes
 from planner.traffic.shaping import Parent, remake
@@ -46,19 +44,15 @@ def store_traffic(
     `default_named`: nobody chose its name, which is then made distinct. `pk`: of a form (config/once.py); where the row
     is there already, it is the answer.
     """
-    try:
-        with transaction.atomic():
-            row = TrafficSet(
-                pk=pk or uuid.uuid4(), project=project, owner=owner, name=name[:120], **packed.columns
-            )
-            save_named(row, default_named=default_named)
-            TrafficArrays.objects.create(traffic=row, npz=packed.npz)
-    except IntegrityError:
-        there = TrafficSet.objects.filter(pk=pk).first() if pk else None
-        if there is None:
-            raise
-        return there
-    return row
+    row = TrafficSet(pk=pk or uuid.uuid4(), project=project, owner=owner, name=name[:120], **packed.columns)
+
+    def write() -> TrafficSet:
+        save_named(row, default_named=default_named)
+        TrafficArrays.objects.create(traffic=row, npz=packed.npz)
+        return row
+
+    found: TrafficSet = written_once(TrafficSet.objects.all(), pk, write)
+    return found
 
 
 def create_traffic(
